@@ -1,0 +1,3 @@
+"""Distance-based learning from errors: image classifiers that know how sure they are."""
+
+from dble_tf.model import DBLE

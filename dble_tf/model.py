@@ -1,0 +1,412 @@
+"""DBLE as a Keras model: Algorithm 1 is `train_step`, inference is `call`."""
+
+import keras
+import tensorflow as tf
+
+from dble_tf import confidence
+from dble_tf import metrics
+from dble_tf import prototypes
+from dble_tf.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package='dble_tf')
+class DBLE(keras.Model):
+  """A classifier by distances to class centers that knows how sure it is.
+
+  `fit` takes episodes [E, N, K + K_Q, H, W, C] (`episodes.episode_dataset`);
+  `fit_centers`, `evaluate` and `predict` take plain batches of images.
+
+  ```python
+  encoder = encoders.mlp([28, 28, 1])
+  model = DBLE(encoder, confidence.confidence_mlp(512), num_classes=10, num_shots=10)
+  model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
+  model.fit(episodes, steps_per_epoch=1000, centers_data=train, validation_data=validation)
+  model.predict(images)['confidence']
+  ```
+
+  Attributes:
+    encoder: f_theta, images -> representations [B, D].
+    confidence_model: g_phi, representations [B, D] -> sigma [B, D] > 0.
+    centers: [M, D], the class centers over the training set (Eq. 5).
+    center_counts: [M], how many images each center is the mean of.
+    noise: [U, D], the standard normal vectors behind Eq. 10's samples. Every image
+      shares them, so its confidence depends neither on its batch nor on the call.
+  """
+
+  def __init__(
+      self,
+      encoder: keras.Model,
+      confidence_model: keras.Model,
+      num_classes: int,
+      *,
+      num_shots: int,
+      num_samples: int = 20,
+      seed: int = 0,
+      **kwargs,
+  ):
+    """Builds the model around an encoder and a confidence model.
+
+    Args:
+      encoder: f_theta, built: a model whose input shape is known.
+      confidence_model: g_phi, built likewise.
+      num_classes: M.
+      num_shots: K, how many of each class's images in an episode are supports.
+      num_samples: U, how many representations are sampled per image (Eq. 10).
+      seed: of the noise, in training and at inference.
+      **kwargs: as for any `keras.Model`.
+    """
+    super().__init__(**kwargs)
+    self.encoder = encoder
+    self.confidence_model = confidence_model
+    self.num_classes = num_classes
+    self.num_shots = num_shots
+    self.num_samples = num_samples
+    self.seed = seed
+    dim = _representation_size(encoder)
+    if confidence_model.input_shape[-1] != dim:
+      raise UserError(
+          f'The confidence model takes {confidence_model.input_shape[-1]} numbers '
+          f'but the encoder gives {dim}: build it with confidence_mlp({dim}).')
+    self.centers = self._state('centers', [num_classes, dim], 'zeros')
+    self.center_counts = self._state('center_counts', [num_classes], 'zeros')
+    self.noise = self._state(
+        'noise', [num_samples, dim],
+        lambda shape, dtype: confidence.standard_noise(*shape, seed))
+    self.prototype_loss = keras.metrics.Mean('prototype_loss')
+    self.confidence_loss = keras.metrics.Mean('confidence_loss')
+    self.error_rate = keras.metrics.Mean('error_rate')
+    self.accuracy = keras.metrics.Accuracy('accuracy')
+    self.ece = metrics.ExpectedCalibrationError(name='ece')
+    self.nll = keras.metrics.Mean('nll')
+    self._centers_data = None
+    # All weights exist now: `fit` must not build the model by calling it on an
+    # episode, which is not an image.
+    self.built = True
+
+  def _state(self, name, shape, initializer):
+    return self.add_weight(
+        name=name, shape=shape, initializer=initializer, trainable=False,
+        dtype='float32')
+
+  # Inference
+
+  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    """Labels images and says how sure it is.
+
+    Args:
+      images: [B, H, W, C], as the encoder takes them.
+      training: passed on to the encoder.
+
+    Returns:
+      label: [B] int32, the nearest center (Eq. 6).
+      confidence: [B], the averaged softmax at that label (Eq. 10).
+      probabilities: [B, M], the averaged softmax.
+      sigma: [B, D] (Eq. 8).
+      distance: [B], d'_t, to the predicted center.
+      distances: [B, M], to every center.
+    """
+    if tf.executing_eagerly():
+      self.require_centers()
+    h = self._encode(images, training)
+    sigma = self.confidence_model(h, training=False)
+    centers = tf.convert_to_tensor(self.centers)
+    distances = prototypes.distances(h, centers)
+    label = prototypes.predicted_labels(distances)
+    probabilities = confidence.averaged_probabilities(
+        h, sigma, centers, tf.convert_to_tensor(self.noise))
+    return {
+        'label': label,
+        'confidence': tf.gather(probabilities, label, axis=1, batch_dims=1),
+        'probabilities': probabilities,
+        'sigma': sigma,
+        'distance': tf.reduce_min(distances, axis=-1),
+        'distances': distances,
+    }
+
+  def _encode(self, images, training):
+    """Eq. 4; refuses floats where the encoder takes raw uint8 pixels."""
+    expected = tf.as_dtype(self.encoder.inputs[0].dtype)
+    if expected.is_integer and not tf.as_dtype(images.dtype).is_integer:
+      raise UserError(
+          f'The encoder takes raw {expected.name} pixels and standardises them '
+          f'itself; these images are {images.dtype}. Give it the images as they '
+          'were before scaling.')
+    return self.encoder(images, training=training)
+
+  # Class centers
+
+  def fit_centers(self, dataset: tf.data.Dataset, verbose: int = 0) -> None:
+    """Eq. 5: each class's mean representation, in one pass over `dataset`.
+
+    Args:
+      dataset: batches of (images, class ids), the training set without
+        augmentation.
+      verbose: 1 shows a progress bar.
+    """
+    sums = tf.Variable(tf.zeros(self.centers.shape))
+    counts = tf.Variable(tf.zeros(self.center_counts.shape))
+
+    @tf.function(reduce_retracing=True, jit_compile=self.jit_compile)
+    def add(images, class_ids):
+      batch_sums, batch_counts = prototypes.class_sums(
+          self._encode(images, training=False), class_ids, self.num_classes)
+      sums.assign_add(batch_sums)
+      counts.assign_add(batch_counts)
+
+    size = int(dataset.cardinality())
+    progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
+    for images, class_ids in dataset:
+      add(images, class_ids)
+      progress.add(1)
+    missing = [i for i, count in enumerate(counts.numpy()) if count == 0]
+    if missing:
+      raise UserError(
+          f'No center for the classes {missing[:10]}: the data given to '
+          'fit_centers has no image of them. Give it the whole training set.')
+    self.centers.assign(sums / counts[:, tf.newaxis])
+    self.center_counts.assign(counts)
+
+  @property
+  def has_centers(self) -> bool:
+    return bool(tf.reduce_all(tf.convert_to_tensor(self.center_counts) > 0))
+
+  def require_centers(self) -> None:
+    """Raises a `UserError` unless the class centers have been fitted."""
+    if not self.has_centers:
+      raise UserError(
+          'This model has no class centers yet: call fit_centers(train), or '
+          'fit(..., centers_data=train), with batches of the training set.')
+
+  # Training
+
+  def compile(
+      self,
+      optimizer='sgd',
+      confidence_optimizer='sgd',
+      metrics=None,
+      run_eagerly=False,
+      steps_per_execution=1,
+      jit_compile='auto',
+  ):
+    """Sets the optimizers of theta and phi, and how steps run.
+
+    Args:
+      optimizer: of theta, the encoder.
+      confidence_optimizer: of phi, the confidence model.
+      metrics: further Keras metrics for `evaluate`, each given the class ids [B]
+        and the probabilities [B, M].
+      run_eagerly: as in Keras.
+      steps_per_execution: as in Keras.
+      jit_compile: as in Keras.
+    """
+    super().compile(
+        optimizer=optimizer, metrics=metrics, run_eagerly=run_eagerly,
+        steps_per_execution=steps_per_execution, jit_compile=jit_compile)
+    self.confidence_optimizer = keras.optimizers.get(confidence_optimizer)
+    # Each optimizer on its own variables, before Keras gives all of them to one.
+    self.optimizer.build(self.encoder.trainable_variables)
+    self.confidence_optimizer.build(self.confidence_model.trainable_variables)
+    if self._compile_metrics is not None:
+      self._compile_metrics.build(
+          keras.KerasTensor([None], 'int32'),
+          keras.KerasTensor([None, self.num_classes]))
+
+  def get_compile_config(self):
+    config = super().get_compile_config()
+    if config:
+      for name in ('loss', 'loss_weights', 'weighted_metrics'):
+        del config[name]
+      config['confidence_optimizer'] = keras.saving.serialize_keras_object(
+          self.confidence_optimizer)
+    return config
+
+  def compile_from_config(self, config):
+    self.compile(**keras.saving.deserialize_keras_object(config))
+
+  def fit(self, x=None, *, centers_data=None, validation_data=None, **kwargs):
+    """Keras' `fit` on episodes, with class centers fitted for each validation.
+
+    Args:
+      x: batches of episodes [E, N, K + K_Q, H, W, C].
+      centers_data: batches of (images, class ids), the training set; from it the
+        centers are fitted before each validation and at the end.
+      validation_data: batches of (images, class ids).
+      **kwargs: as in Keras.
+
+    Returns:
+      Keras' `History`.
+    """
+    if validation_data is not None and centers_data is None:
+      raise UserError(
+          'Validation needs class centers: give fit the training set as '
+          'centers_data=, in batches of (images, class ids).')
+    kwargs.setdefault('shuffle', False)  # Episodes are random as they come.
+    self._centers_data = centers_data
+    try:
+      history = super().fit(x, validation_data=validation_data, **kwargs)
+    finally:
+      self._centers_data = None
+    if centers_data is not None and validation_data is None:
+      self.fit_centers(centers_data)
+    return history
+
+  def evaluate(self, *args, **kwargs):
+    """Keras' `evaluate`: accuracy, ECE and NLL on batches of (images, class ids)."""
+    if self._centers_data is not None:
+      self.fit_centers(self._centers_data)
+    return super().evaluate(*args, **kwargs)
+
+  def make_test_function(self, force=False):
+    self.require_centers()
+    return super().make_test_function(force)
+
+  def make_predict_function(self, force=False):
+    self.require_centers()
+    return super().make_predict_function(force)
+
+  def export(self, filepath, *args, **kwargs):
+    """Keras' `export`, refused without class centers."""
+    self.require_centers()
+    inputs = self.encoder.inputs[0]
+    kwargs.setdefault('input_signature', [
+        keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])
+    return super().export(filepath, *args, **kwargs)
+
+  def train_step(self, data) -> dict[str, tf.Tensor]:
+    """One update of theta and phi (Algorithm 1) on episodes.
+
+    Args:
+      data: [E, N, K + K_Q, H, W, C]: E episodes of N classes, each with K supports
+        and then K_Q queries. An image's episode label is its place on the N axis.
+    """
+    episodes, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    num_episodes, num_ways, num_images = self._episode_shape(episodes)
+    num_queries = num_images - self.num_shots
+    episode_labels = tf.tile(
+        tf.repeat(tf.range(num_ways), num_queries)[tf.newaxis],
+        [num_episodes, 1])  # [E, N * K_Q]
+
+    # Update theta with the prototypical loss (Eq. 1 to 3).
+    with tf.GradientTape() as theta_tape:
+      h = self._encode(
+          tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
+      h = tf.reshape(h, [num_episodes, num_ways, num_images, h.shape[-1]])
+      supports, queries = prototypes.split_episode(h, self.num_shots)
+      centers = prototypes.episode_centers(supports)  # [E, N, D]
+      queries = tf.reshape(
+          queries, [num_episodes, num_ways * num_queries, h.shape[-1]])
+      distances = prototypes.distances(queries, centers)  # [E, N * K_Q, N]
+      prototype_loss = -tf.reduce_mean(
+          _at_labels(prototypes.log_likelihoods(distances), episode_labels))
+      theta_loss = prototype_loss + _regularization(self.encoder)
+    theta = self.encoder.trainable_variables
+    self.optimizer.apply(theta_tape.gradient(theta_loss, theta), theta)
+
+    # Update phi with the confidence loss on the queries that theta got wrong
+    # (Eq. 8 and 9). Phi never moves theta.
+    queries = tf.stop_gradient(queries)
+    centers = tf.stop_gradient(centers)
+    is_error = prototypes.predicted_labels(distances) != episode_labels
+    with tf.GradientTape() as phi_tape:
+      sigma = self._sigma(queries)
+      z = confidence.sample_representations(queries, sigma, self._noise_seed())
+      log_likelihoods = prototypes.log_likelihoods(
+          prototypes.distances(z, centers))
+      confidence_loss = confidence.error_loss(
+          _at_labels(log_likelihoods, episode_labels), is_error)
+      phi_loss = confidence_loss + _regularization(self.confidence_model)
+    phi = self.confidence_model.trainable_variables
+    self.confidence_optimizer.apply(phi_tape.gradient(phi_loss, phi), phi)
+
+    self.prototype_loss.update_state(prototype_loss)
+    self.confidence_loss.update_state(confidence_loss)
+    self.error_rate.update_state(tf.cast(is_error, tf.float32))
+    return _results(self.prototype_loss, self.confidence_loss, self.error_rate)
+
+  def _sigma(self, queries):
+    """Eq. 8 in training mode on [E, Q, D], which Keras' layers take as [E * Q, D]."""
+    rows = tf.reshape(queries, [-1, queries.shape[-1]])
+    sigma = self.confidence_model(rows, training=True)
+    return tf.reshape(sigma, [*queries.shape[:-1], sigma.shape[-1]])
+
+  def _noise_seed(self):
+    """A seed of its own for each step, the same when a run is repeated."""
+    step = tf.cast(tf.convert_to_tensor(self.confidence_optimizer.iterations), tf.int32)
+    return tf.stack([tf.constant(self.seed, tf.int32), step])
+
+  def _episode_shape(self, episodes):
+    shape = episodes.shape
+    if shape.rank is None or shape.rank < 4 or None in shape.as_list()[1:]:
+      raise UserError(
+          f'fit takes episodes [E, N, K + K_Q, ...] of fixed size, not {shape}: '
+          'make them with dble_tf.episodes.episode_dataset.')
+    num_episodes = shape[0] if shape[0] is not None else tf.shape(episodes)[0]
+    if shape[2] <= self.num_shots:
+      raise UserError(
+          f'An episode holds {shape[2]} images a class, of which {self.num_shots} '
+          'are supports: no query is left. Raise num_queries.')
+    return num_episodes, shape[1], shape[2]
+
+  def test_step(self, data) -> dict[str, tf.Tensor]:
+    """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
+    images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    class_ids = tf.reshape(tf.cast(class_ids, tf.int32), [-1])
+    outputs = self(images, training=False)
+    self.accuracy.update_state(class_ids, outputs['label'], sample_weight)
+    self.ece.update_state(
+        class_ids == outputs['label'], outputs['confidence'], sample_weight)
+    self.nll.update_state(
+        metrics.negative_log_likelihoods(class_ids, outputs['probabilities']),
+        sample_weight)
+    results = _results(self.accuracy, self.ece, self.nll)
+    if self._compile_metrics is not None:
+      self._compile_metrics.update_state(
+          class_ids, outputs['probabilities'], sample_weight)
+      results.update(self._compile_metrics.result())
+    return results
+
+  # Serialisation
+
+  def get_config(self):
+    return {
+        **super().get_config(),
+        'encoder': keras.saving.serialize_keras_object(self.encoder),
+        'confidence_model': keras.saving.serialize_keras_object(
+            self.confidence_model),
+        'num_classes': self.num_classes,
+        'num_shots': self.num_shots,
+        'num_samples': self.num_samples,
+        'seed': self.seed,
+    }
+
+  @classmethod
+  def from_config(cls, config):
+    config = dict(config)
+    for name in ('encoder', 'confidence_model'):
+      config[name] = keras.saving.deserialize_keras_object(config[name])
+    return cls(**config)
+
+
+def _representation_size(encoder):
+  if not getattr(encoder, 'inputs', None):
+    raise UserError(
+        'The encoder has no known input shape: wrap it as '
+        'keras.Sequential([keras.Input(image_shape), encoder]).')
+  shape = encoder.output_shape
+  if len(shape) != 2:
+    raise UserError(
+        f'The encoder must give a vector per image; it gives shape {shape[1:]}.')
+  return shape[-1]
+
+
+def _at_labels(values, labels):
+  """values [..., C] at labels [...] -> [...]."""
+  return tf.gather(values, labels, axis=-1, batch_dims=labels.shape.rank)
+
+
+def _regularization(model):
+  return tf.add_n(model.losses) if model.losses else 0.0
+
+
+def _results(*keras_metrics):
+  return {metric.name: metric.result() for metric in keras_metrics}

@@ -1,0 +1,86 @@
+"""Prototypical learning (Section 3.1): distances, class centers, class likelihoods.
+
+Shapes: D is the representation's size, M the number of classes of the data
+set, N the ways of an episode, K its shots and K_Q its queries per class.
+Everything here is float32 under any precision policy.
+"""
+
+import tensorflow as tf
+
+# Distances are roots of differences that rounding can turn negative; below this
+# the root's gradient is cut to zero instead of growing without bound.
+_MIN_SQUARED_DISTANCE = 1e-12
+
+
+def distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
+  """L2 distances d(., .) between points and centers, by one matrix product.
+
+  Args:
+    points: [..., P, D].
+    centers: [..., C, D]; leading dimensions broadcast against those of points.
+
+  Returns:
+    [..., P, C] float32.
+  """
+  points = tf.cast(points, tf.float32)
+  centers = tf.cast(centers, tf.float32)
+  squared = (
+      tf.reduce_sum(tf.square(points), axis=-1, keepdims=True)
+      - 2.0 * tf.matmul(points, centers, transpose_b=True)
+      + tf.reduce_sum(tf.square(centers), axis=-1)[..., tf.newaxis, :])
+  return tf.sqrt(tf.maximum(squared, _MIN_SQUARED_DISTANCE))
+
+
+def split_episode(h: tf.Tensor, num_shots: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The representations of an episode's supports and queries.
+
+  Args:
+    h: [..., N, K + K_Q, D].
+    num_shots: K; the first K of each class are its supports.
+
+  Returns:
+    Supports [..., N, K, D] and queries [..., N, K_Q, D].
+  """
+  return h[..., :num_shots, :], h[..., num_shots:, :]
+
+
+def episode_centers(supports: tf.Tensor) -> tf.Tensor:
+  """Eq. 2: the mean of each class's supports, [..., N, K, D] -> [..., N, D]."""
+  return tf.reduce_mean(tf.cast(supports, tf.float32), axis=-2)
+
+
+def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:
+  """Log of Eq. 3 (and of Eq. 9, given a sampled z) for every class.
+
+  Args:
+    distances_to_centers: [..., C].
+
+  Returns:
+    [..., C] log p(class | point), the log-softmax of negative distances.
+  """
+  return tf.nn.log_softmax(-distances_to_centers, axis=-1)
+
+
+def predicted_labels(distances_to_centers: tf.Tensor) -> tf.Tensor:
+  """Eq. 6: the nearest center, [..., C] -> [...] int32."""
+  return tf.argmin(distances_to_centers, axis=-1, output_type=tf.int32)
+
+
+def class_sums(
+    h: tf.Tensor, class_ids: tf.Tensor, num_classes: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """One batch's share of Eq. 5: sums and counts of each class's representations.
+
+  Args:
+    h: [B, D].
+    class_ids: [B] integers below `num_classes`.
+    num_classes: M.
+
+  Returns:
+    Sums [M, D] and counts [M], both float32.
+  """
+  h = tf.cast(h, tf.float32)
+  sums = tf.math.unsorted_segment_sum(h, class_ids, num_classes)
+  counts = tf.math.unsorted_segment_sum(
+      tf.ones_like(h[:, 0]), class_ids, num_classes)
+  return sums, counts
