@@ -124,14 +124,18 @@ class DBLE(keras.Model):
     }
 
   def _encode(self, images, training):
-    """Eq. 4; refuses floats where the encoder takes raw uint8 pixels."""
+    """Eq. 4."""
+    self._check_dtype(images)
+    return self.encoder(images, training=training)
+
+  def _check_dtype(self, images):
+    """Refuses floats where the encoder takes raw uint8 pixels."""
     expected = tf.as_dtype(self.encoder.inputs[0].dtype)
     if expected.is_integer and not tf.as_dtype(images.dtype).is_integer:
       raise UserError(
           f'The encoder takes raw {expected.name} pixels and standardises them '
           f'itself; these images are {images.dtype}. Give it the images as they '
           'were before scaling.')
-    return self.encoder(images, training=training)
 
   # Class centers
 
@@ -143,20 +147,16 @@ class DBLE(keras.Model):
         augmentation.
       verbose: 1 shows a progress bar.
     """
-    sums = tf.Variable(tf.zeros(self.centers.shape))
-    counts = tf.Variable(tf.zeros(self.center_counts.shape))
-
-    @tf.function(reduce_retracing=True, jit_compile=self.jit_compile)
-    def add(images, class_ids):
-      batch_sums, batch_counts = prototypes.class_sums(
-          self._encode(images, training=False), class_ids, self.num_classes)
-      sums.assign_add(batch_sums)
-      counts.assign_add(batch_counts)
-
+    sums = tf.zeros(self.centers.shape)
+    counts = tf.zeros(self.center_counts.shape)
     size = int(dataset.cardinality())
     progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
     for images, class_ids in dataset:
-      add(images, class_ids)
+      self._check_dtype(images)
+      batch_sums, batch_counts = _encode_class_sums(
+          self.encoder, images, class_ids, self.num_classes)
+      sums += batch_sums
+      counts += batch_counts
       progress.add(1)
     missing = [i for i, count in enumerate(counts.numpy()) if count == 0]
     if missing:
@@ -385,6 +385,13 @@ class DBLE(keras.Model):
     for name in ('encoder', 'confidence_model'):
       config[name] = keras.saving.deserialize_keras_object(config[name])
     return cls(**config)
+
+
+@tf.function(reduce_retracing=True)
+def _encode_class_sums(encoder, images, class_ids, num_classes):
+  # Outside the class: a function that is an attribute would be exported with it.
+  return prototypes.class_sums(
+      encoder(images, training=False), class_ids, num_classes)
 
 
 def _representation_size(encoder):

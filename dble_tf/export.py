@@ -1,0 +1,54 @@
+"""A trained model as a SavedModel for TF Serving."""
+
+import os
+
+import keras
+import tensorflow as tf
+from etils import epath
+
+from dble_tf import atomic
+from dble_tf.model import DBLE
+
+
+def export(model: DBLE, directory: str | os.PathLike) -> epath.Path:
+  """Writes the next integer version under `directory`, complete or not at all.
+
+  The signature `serving_default` takes raw images [B, H, W, C] and gives label [B],
+  confidence [B], probabilities [B, M], distance [B] to the predicted center and
+  sigma [B], the mean over the representation's dimensions. The batch is dynamic.
+
+  Args:
+    model: with class centers.
+    directory: holds one subdirectory a version, as TF Serving expects.
+
+  Returns:
+    The new version's directory.
+  """
+  model.require_centers()
+  inputs = model.encoder.inputs[0]
+
+  def serve(images):
+    outputs = model(images)
+    return {
+        'label': outputs['label'],
+        'confidence': outputs['confidence'],
+        'probabilities': outputs['probabilities'],
+        'distance': outputs['distance'],
+        'sigma': tf.reduce_mean(outputs['sigma'], axis=-1),
+    }
+
+  archive = keras.export.ExportArchive()
+  archive.track(model)
+  archive.add_endpoint('serve', serve, input_signature=[
+      tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype, name='images')])
+  target = epath.Path(directory) / str(_next_version(epath.Path(directory)))
+  with atomic.replacing(target) as temporary:
+    archive.write_out(str(temporary), verbose=False)
+  return target
+
+
+def _next_version(directory: epath.Path) -> int:
+  if not directory.exists():
+    return 1
+  versions = [int(path.name) for path in directory.iterdir() if path.name.isdigit()]
+  return max(versions, default=0) + 1

@@ -1,0 +1,61 @@
+"""Plots of results."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import figure
+
+from dble_tf import atomic
+from dble_tf import metrics
+
+_NUM_BINS = 15
+
+
+def reliability_diagram(
+    path: str | os.PathLike,
+    methods: Mapping[str, Mapping[str, np.ndarray]],
+) -> None:
+  """Accuracy against confidence in 15 bins, one panel a method, as a PNG.
+
+  Args:
+    path: where to write it.
+    methods: title -> predictions with label, true_label and confidence, each [n].
+  """
+  canvas = figure.Figure(figsize=(4.2 * len(methods), 5), layout='constrained')
+  panels = canvas.subplots(
+      2, len(methods), sharex=True, squeeze=False, height_ratios=[3, 1])
+  for column, (title, predictions) in enumerate(methods.items()):
+    is_correct = predictions['label'] == predictions['true_label']
+    bins = metrics.calibration_bins(
+        is_correct, predictions['confidence'], _NUM_BINS)
+    ece = float(metrics.expected_calibration_error(bins))
+    _draw_accuracy(panels[0, column], bins.numpy())
+    panels[0, column].set_title(f'{title}\nECE {100 * ece:.2f} %')
+    _draw_shares(panels[1, column], bins.numpy()[0])
+  panels[0, 0].set_ylabel('accuracy')
+  panels[1, 0].set_ylabel('share of images')
+  with atomic.replacing(path) as temporary, temporary.open('wb') as file:
+    canvas.savefig(file, format='png', dpi=120)
+
+
+def _draw_accuracy(panel, bins):
+  weights, confidences, corrects = bins
+  filled = weights > 0
+  left = (np.arange(_NUM_BINS) / _NUM_BINS)[filled]
+  accuracy = (corrects[filled] / weights[filled])
+  confidence = (confidences[filled] / weights[filled])
+  bar = {'width': 1 / _NUM_BINS, 'align': 'edge'}
+  panel.bar(left, accuracy, color='tab:blue', edgecolor='white',
+            label='accuracy', **bar)
+  panel.bar(left, confidence - accuracy, bottom=accuracy, color='none',
+            edgecolor='tab:red', hatch='///', label='gap to mean confidence', **bar)
+  panel.plot([0, 1], [0, 1], color='black', linestyle='--', linewidth=1)
+  panel.set(xlim=(0, 1), ylim=(0, 1))
+  panel.legend(loc='upper left', frameon=False)
+
+
+def _draw_shares(panel, weights):
+  panel.bar(np.arange(_NUM_BINS) / _NUM_BINS, weights / weights.sum(),
+            width=1 / _NUM_BINS, align='edge', color='tab:gray', edgecolor='white')
+  panel.set(xlabel='confidence', yscale='log')

@@ -1,0 +1,35 @@
+"""How every entry point starts and how it fails."""
+
+import sys
+from collections.abc import Callable
+
+import tensorflow as tf
+from absl import app
+from absl import logging
+
+from dble_tf.errors import UserError
+
+
+def run(main: Callable[[], None]) -> None:
+  """Parses the flags, runs `main`, and tells errors to people.
+
+  A mistake that the user can mend is printed without a traceback; the exit code is 1,
+  or 130 after Ctrl-C.
+  """
+
+  def guarded(argv):
+    if len(argv) > 1:
+      raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+    logging.set_verbosity(logging.WARNING)
+    tf.get_logger().setLevel('ERROR')
+    try:
+      main()
+    except (UserError, OSError) as error:
+      print(f'error: {error}', file=sys.stderr)
+      return 1
+    except KeyboardInterrupt:
+      print('\ninterrupted: nothing was left half-written', file=sys.stderr)
+      return 130
+    return 0
+
+  app.run(guarded)

@@ -1,0 +1,37 @@
+"""Computes the figures of a finished run again, from its saved model.
+
+  python -m launch.evaluate --workdir=runs/digits
+"""
+
+import keras
+from absl import flags
+
+from launch import entry
+from launch import experiment
+from launch import report
+from launch import workdir as workdirs
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string('workdir', None, 'Directory of the run.')
+flags.DEFINE_string(
+    'data_dir', None, "Where TFDS keeps its data, if no longer where it was.")
+flags.mark_flag_as_required('workdir')
+
+
+def main() -> None:
+  workdir = workdirs.Workdir(FLAGS.workdir)
+  facts = workdir.read_metrics()
+  settings = flags.FlagValues()
+  experiment.define_flags(settings)
+  settings(['', f'--flagfile={workdir.config}'])
+  if FLAGS.data_dir:
+    settings.data_dir = FLAGS.data_dir
+  model = keras.models.load_model(workdir.model, compile=False)
+  report.write(
+      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
+  report.show(workdir)
+
+
+if __name__ == '__main__':
+  entry.run(main)

@@ -1,0 +1,141 @@
+"""The flags of an experiment, and the data set, episodes and model they describe."""
+
+import keras
+import tensorflow as tf
+from absl import flags
+
+from dble_tf import confidence
+from dble_tf import datasets
+from dble_tf import encoders
+from dble_tf import episodes
+from dble_tf.model import DBLE
+
+# Flags defined here belong, in --help, to the entry point that asks for them.
+flags.disclaim_key_flags()
+
+_MOMENTUM = 0.9
+_GRADIENT_NORM = 1.0
+
+
+def define_flags(values: flags.FlagValues) -> list[str]:
+  """Defines what determines a run's outcome, and returns the flags' names."""
+  before = set(values)
+  flags.DEFINE_string(
+      'experiment', None, 'Name of the run; the data set where none is given.',
+      flag_values=values)
+
+  flags.DEFINE_enum(
+      'dataset', None, list(datasets.AUGMENTATION_POLICIES), 'Data set.',
+      flag_values=values)
+  flags.DEFINE_string(
+      'data_dir', None, "Where TFDS keeps its data; TFDS' default if not given.",
+      flag_values=values)
+  flags.DEFINE_integer(
+      'validation_size', 0, 'Training images held out, class by class, for '
+      'validation.', lower_bound=0, flag_values=values)
+
+  flags.DEFINE_integer(
+      'num_ways', None, 'N: classes an episode; all if not given.', lower_bound=2,
+      flag_values=values)
+  flags.DEFINE_integer(
+      'num_shots', 10, 'K: supports a class and episode.', lower_bound=1,
+      flag_values=values)
+  flags.DEFINE_integer(
+      'num_queries', 10, 'K_Q: queries a class and episode.', lower_bound=1,
+      flag_values=values)
+  flags.DEFINE_integer(
+      'episodes_per_step', 1, 'E: episodes an update.', lower_bound=1,
+      flag_values=values)
+
+  flags.DEFINE_enum(
+      'encoder', 'mlp', list(encoders.ENCODERS), 'f_theta.', flag_values=values)
+  flags.DEFINE_integer(
+      'representation_size', 512, "D: the encoder's outputs.", lower_bound=1,
+      flag_values=values)
+  flags.DEFINE_float(
+      'weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
+      lower_bound=0, flag_values=values)
+  flags.DEFINE_integer(
+      'num_samples', 20, 'U: representations sampled per image at inference.',
+      lower_bound=1, flag_values=values)
+
+  flags.DEFINE_integer(
+      'train_steps', 1000, 'Updates in all.', lower_bound=1, flag_values=values)
+  flags.DEFINE_integer(
+      'steps_per_epoch', None, 'Updates between validations; a tenth of '
+      '--train_steps if not given.', lower_bound=1, flag_values=values)
+  flags.DEFINE_float(
+      'learning_rate', 0.1, "Theta's initial rate.", lower_bound=0,
+      flag_values=values)
+  flags.DEFINE_float(
+      'confidence_learning_rate', 0.1, "Phi's initial rate.", lower_bound=0,
+      flag_values=values)
+  flags.DEFINE_list(
+      'decay_at', ['0.5', '0.75'], 'Fractions of --train_steps at which both '
+      'rates are divided by 10.', flag_values=values)
+  flags.register_validator(
+      'decay_at', _are_rising_fractions, 'give rising fractions between 0 and 1, '
+      'such as --decay_at=0.5,0.75', flag_values=values)
+  flags.DEFINE_integer(
+      'batch_size', 500, 'Images at a time outside training.', lower_bound=1,
+      flag_values=values)
+  flags.DEFINE_integer(
+      'seed', 0, 'Of weights, episodes, noise and the validation split.',
+      lower_bound=0, upper_bound=2**31 - 1, flag_values=values)
+  return sorted(set(values) - before)
+
+
+def _are_rising_fractions(texts: list[str]) -> bool:
+  try:
+    fractions = [float(text) for text in texts]
+  except ValueError:
+    return False
+  return all(a < b for a, b in zip([0.0, *fractions], [*fractions, 1.0]))
+
+
+def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
+  return datasets.load(
+      values.dataset, values.data_dir, values.validation_size, values.seed)
+
+
+def episode_shape(
+    values: flags.FlagValues, dataset: datasets.Dataset) -> episodes.EpisodeShape:
+  return episodes.EpisodeShape(
+      values.num_ways or dataset.num_classes, values.num_shots, values.num_queries)
+
+
+def make_episodes(
+    values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
+  sampler = episodes.EpisodeSampler(
+      dataset.train.class_ids, episode_shape(values, dataset), values.seed)
+  return episodes.episode_dataset(
+      dataset.train.images, sampler, values.episodes_per_step,
+      augmentation_policy=dataset.augmentation_policy)
+
+
+def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> DBLE:
+  """A compiled model with fresh weights."""
+  encoder = encoders.ENCODERS[values.encoder](
+      dataset.image_shape, values.representation_size, values.weight_decay)
+  model = DBLE(
+      encoder,
+      confidence.confidence_mlp(
+          values.representation_size, weight_decay=values.weight_decay),
+      dataset.num_classes,
+      num_shots=values.num_shots,
+      num_samples=values.num_samples,
+      seed=values.seed)
+  model.compile(
+      _optimizer(values.learning_rate, values),
+      _optimizer(values.confidence_learning_rate, values))
+  return model
+
+
+def _optimizer(initial_rate, values):
+  """SGD with momentum and a step decay, gradients clipped variable by variable."""
+  boundaries = [round(float(at) * values.train_steps) for at in values.decay_at]
+  rates = [initial_rate * 0.1**i for i in range(len(boundaries) + 1)]
+  rate = keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
+  return keras.optimizers.SGD(
+      rate if boundaries else initial_rate, momentum=_MOMENTUM,
+      clipnorm=_GRADIENT_NORM)

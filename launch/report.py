@@ -1,0 +1,87 @@
+"""The figures of a run: computed, written to its directory, shown."""
+
+import json
+import platform
+from importlib import metadata
+
+import numpy as np
+
+from dble_tf import atomic
+from dble_tf import datasets
+from dble_tf import evaluation
+from dble_tf import plots
+from dble_tf.model import DBLE
+from launch.workdir import Workdir
+
+_PACKAGES = ('tensorflow', 'keras', 'tensorflow-probability', 'tensorflow-datasets')
+_SPLITS = ('test', 'validation')
+
+
+def write(
+    workdir: Workdir,
+    model: DBLE,
+    dataset: datasets.Dataset,
+    batch_size: int,
+    facts: dict,
+    verbose: int = 0,
+) -> None:
+  """Evaluates a model and writes predictions.npz, the plot and metrics.json.
+
+  Args:
+    workdir: where to write.
+    model: with class centers.
+    dataset: whose test and validation splits are evaluated.
+    batch_size: images at a time.
+    facts: what metrics.json says besides the figures.
+    verbose: 1 shows progress.
+  """
+  results = dict(facts)
+  for name in _SPLITS:
+    split = getattr(dataset, name)
+    if not len(split):
+      continue
+    predictions = evaluation.predict(model, split, batch_size, verbose)
+    plain = evaluation.without_sigma(predictions)
+    results[name] = evaluation.figures(predictions)
+    results[f'{name}_without_sigma'] = evaluation.figures(plain)
+    if name == 'test':
+      results['mean_sigma'] = float(predictions['sigma_mean'].mean())
+      plots.reliability_diagram(
+          workdir.reliability, {'without sigma': plain, 'DBLE': predictions})
+      del predictions['distances']
+      with atomic.replacing(workdir.predictions) as temporary:
+        with temporary.open('wb') as file:
+          np.savez_compressed(file, **predictions)
+  with atomic.replacing(workdir.metrics) as temporary:
+    temporary.write_text(json.dumps(results, indent=2) + '\n')
+
+
+def versions() -> dict[str, str]:
+  return {'python': platform.python_version(),
+          **{name: metadata.version(name) for name in _PACKAGES}}
+
+
+def show(workdir: Workdir) -> None:
+  """Prints the run's figures and where its results are."""
+  results = workdir.read_metrics()
+  print(f'\n{results["experiment"]}, seed {results["seed"]}: '
+        f'{results["steps"]:,} steps in {results["seconds"]:.0f} s, '
+        f'{results["images_per_second"]:,.0f} images/s\n')
+  print(f'{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
+  for split in _SPLITS:
+    for key, title in ((split, split),
+                       (f'{split}_without_sigma', f'{split}, without sigma')):
+      if key in results:
+        figures = results[key]
+        print(f'{title:28}{100 * figures["accuracy"]:>8.2f} %'
+              f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
+  print()
+  exports = sorted(
+      (path for path in workdir.export.iterdir() if path.name.isdigit()),
+      key=lambda path: int(path.name))
+  for title, path in (
+      ('figures', workdir.metrics), ('plot', workdir.reliability),
+      ('predictions', workdir.predictions), ('model', workdir.model),
+      ('SavedModel', exports[-1]), ('settings', workdir.config),
+      ('curves', f'tensorboard --logdir={workdir.tensorboard}')):
+    print(f'{title:12} {path}')

@@ -1,0 +1,90 @@
+"""Trains, evaluates and exports a calibrated classifier.
+
+  python -m launch.train --flagfile=launch/digits.flags
+
+A flagfile describes an experiment; flags after it change single settings.
+"""
+
+import sys
+import time
+
+import keras
+from absl import flags
+
+from dble_tf.errors import UserError
+from dble_tf import atomic
+from dble_tf import export
+from launch import entry
+from launch import experiment
+from launch import report
+from launch import workdir as workdirs
+
+FLAGS = flags.FLAGS
+
+_SETTINGS = experiment.define_flags(FLAGS)
+flags.DEFINE_string(
+    'workdir', None, 'Where results go; runs/<experiment> if not given.')
+flags.DEFINE_bool(
+    'overwrite', False, 'Replace a finished run of other settings, or repeat this '
+    'one.')
+flags.mark_flag_as_required('dataset')
+
+
+def main() -> None:
+  name = FLAGS.experiment or FLAGS.dataset
+  workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{name}')
+  config = workdirs.config_text(FLAGS, _SETTINGS)
+  if workdir.is_finished and not FLAGS.overwrite:
+    if not workdir.holds(config):
+      raise UserError(
+          f'{workdir.path} holds a finished run of other settings (see '
+          f'{workdir.config}). Give another --workdir, or --overwrite to replace it.')
+    print(f'This run is finished already; --overwrite repeats it.')
+    report.show(workdir)
+    return
+
+  keras.utils.set_random_seed(FLAGS.seed)
+  dataset = experiment.load_dataset(FLAGS)
+  episodes = experiment.make_episodes(FLAGS, dataset)
+  model = experiment.build_model(FLAGS, dataset)
+  workdir.start(config)
+  verbose = 1 if sys.stdout.isatty() else 2
+  seconds, steps = train(model, dataset, episodes, workdir, verbose)
+
+  with atomic.replacing(workdir.model) as temporary:
+    model.save(temporary)
+  export.export(model, workdir.export)
+  images = steps * FLAGS.episodes_per_step * episodes.element_spec.shape[1:3].num_elements()
+  report.write(workdir, model, dataset, FLAGS.batch_size, {
+      'experiment': name,
+      'seed': FLAGS.seed,
+      'steps': steps,
+      'seconds': seconds,
+      'images_per_second': images / seconds,
+      'versions': report.versions(),
+  })
+  report.show(workdir)
+
+
+def train(model, dataset, episodes, workdir, verbose) -> tuple[float, int]:
+  """Fits theta, phi and the centers; returns the seconds and steps it took."""
+  steps_per_epoch = min(
+      FLAGS.steps_per_epoch or max(FLAGS.train_steps // 10, 1), FLAGS.train_steps)
+  validation = dataset.validation
+  start = time.monotonic()
+  history = model.fit(
+      episodes,
+      epochs=-(-FLAGS.train_steps // steps_per_epoch),
+      steps_per_epoch=steps_per_epoch,
+      centers_data=dataset.train.batches(FLAGS.batch_size),
+      validation_data=(
+          validation.batches(FLAGS.batch_size) if len(validation) else None),
+      callbacks=[keras.callbacks.TensorBoard(
+          str(workdir.tensorboard), write_graph=False)],
+      verbose=verbose)
+  seconds = time.monotonic() - start
+  return seconds, steps_per_epoch * len(history.epoch)
+
+
+if __name__ == '__main__':
+  entry.run(main)
