@@ -4,6 +4,8 @@ Shapes: B is a batch, D the representation's size, M the number of classes, U
 the number of representations sampled per image.
 """
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -52,45 +54,52 @@ def confidence_mlp(
       name='confidence_model')
 
 
+def standard_noise(shape: Sequence[int], seed: Sequence[int]) -> tf.Tensor:
+  """Standard normal numbers of a [2] seed, the same with XLA and without.
+
+  TensorFlow's generators give the same random bits on both ways but turn them into
+  floats differently; here the bits become quantiles of the normal distribution.
+  """
+  bits = tf.random.stateless_uniform(
+      shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg='philox')
+  # The upper 23 bits, as the middle of one of 2^23 equal parts of (0, 1).
+  uniform = (tf.cast(tf.bitwise.right_shift(bits, 9), tf.float32) + 0.5) / 2**23
+  return tfd.Normal(0.0, 1.0).quantile(uniform)
+
+
 def sample_representations(
-    h: tf.Tensor, sigma: tf.Tensor, seed: tf.Tensor
+    h: tf.Tensor, sigma: tf.Tensor, noise: tf.Tensor
 ) -> tf.Tensor:
-  """Draws z ~ N(h, diag(sigma^2)), differentiable with respect to sigma.
+  """Draws z ~ N(h, diag(sigma^2)) as h + sigma * noise (Algorithm 1).
 
   Args:
     h: [..., D].
     sigma: [..., D].
-    seed: [2] integers; the same seed draws the same z.
+    noise: [..., D] standard normal numbers; leading dimensions broadcast.
 
   Returns:
-    z, [..., D] float32.
+    z, [..., D] float32, differentiable with respect to sigma.
   """
-  return tfd.MultivariateNormalDiag(
-      tf.cast(h, tf.float32), tf.cast(sigma, tf.float32)).sample(seed=seed)
+  distribution = tfd.MultivariateNormalDiag(
+      tf.cast(h, tf.float32), tf.cast(sigma, tf.float32))
+  return distribution.bijector.forward(noise)
 
 
 def error_loss(log_likelihood: tf.Tensor, is_error: tf.Tensor) -> tf.Tensor:
-  """Phi's loss: -log of Eq. 9 at the true class, averaged over the errors.
+  """Phi's loss (Algorithm 1): -log of Eq. 9 at the true class, over the errors.
 
-  The errors are masked, not gathered, so that shapes stay static; without any
-  error the loss and its gradient are zero.
+  The sum over the errors is divided by the number of all queries, so that phi
+  moves less as errors become rare; without any error the loss and its gradient are
+  zero. Errors are masked, not gathered: shapes stay static.
 
   Args:
-    log_likelihood: [...] log p(y_s | x_s; phi) at the true class.
+    log_likelihood: [...] log p(y_s | x_s; phi) at the true class, for each query.
     is_error: [...] booleans, true where the encoder was wrong.
 
   Returns:
     A scalar.
   """
-  weights = tf.cast(is_error, log_likelihood.dtype)
-  return tf.math.divide_no_nan(
-      -tf.reduce_sum(weights * log_likelihood), tf.reduce_sum(weights))
-
-
-def standard_noise(num_samples: int, dim: int, seed: int) -> tf.Tensor:
-  """The U standard normal vectors that all images share at inference, [U, D]."""
-  return tfd.MultivariateNormalDiag(
-      tf.zeros([dim]), tf.ones([dim])).sample(num_samples, seed=[seed, 0])
+  return -tf.reduce_mean(tf.cast(is_error, log_likelihood.dtype) * log_likelihood)
 
 
 def averaged_probabilities(
@@ -107,7 +116,6 @@ def averaged_probabilities(
   Returns:
     [B, M] probabilities.
   """
-  h = tf.cast(h, tf.float32)
-  z = h + tf.cast(sigma, tf.float32) * tf.cast(noise, tf.float32)[:, tf.newaxis]
+  z = sample_representations(h, sigma, noise[:, tf.newaxis])  # [U, B, D]
   log_likelihoods = prototypes.log_likelihoods(prototypes.distances(z, centers))
   return tf.reduce_mean(tf.exp(log_likelihoods), axis=0)

@@ -71,7 +71,7 @@ class DBLE(keras.Model):
     self.center_counts = self._state('center_counts', [num_classes], 'zeros')
     self.noise = self._state(
         'noise', [num_samples, dim],
-        lambda shape, dtype: confidence.standard_noise(*shape, seed))
+        lambda shape, dtype: confidence.standard_noise(shape, [seed, 0]))
     self.prototype_loss = keras.metrics.Mean('prototype_loss')
     self.confidence_loss = keras.metrics.Mean('confidence_loss')
     self.error_rate = keras.metrics.Mean('error_rate')
@@ -279,7 +279,8 @@ class DBLE(keras.Model):
       data: [E, N, K + K_Q, H, W, C]: E episodes of N classes, each with K supports
         and then K_Q queries. An image's episode label is its place on the N axis.
     """
-    episodes, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    episodes = tf.convert_to_tensor(
+        keras.utils.unpack_x_y_sample_weight(data)[0])
     num_episodes, num_ways, num_images = self._episode_shape(episodes)
     num_queries = num_images - self.num_shots
     episode_labels = tf.tile(
@@ -308,8 +309,8 @@ class DBLE(keras.Model):
     centers = tf.stop_gradient(centers)
     is_error = prototypes.predicted_labels(distances) != episode_labels
     with tf.GradientTape() as phi_tape:
-      sigma = self._sigma(queries)
-      z = confidence.sample_representations(queries, sigma, self._noise_seed())
+      z = confidence.sample_representations(
+          queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
       log_likelihoods = prototypes.log_likelihoods(
           prototypes.distances(z, centers))
       confidence_loss = confidence.error_loss(
@@ -329,10 +330,11 @@ class DBLE(keras.Model):
     sigma = self.confidence_model(rows, training=True)
     return tf.reshape(sigma, [*queries.shape[:-1], sigma.shape[-1]])
 
-  def _noise_seed(self):
-    """A seed of its own for each step, the same when a run is repeated."""
-    step = tf.cast(tf.convert_to_tensor(self.confidence_optimizer.iterations), tf.int32)
-    return tf.stack([tf.constant(self.seed, tf.int32), step])
+  def _training_noise(self, shape):
+    """Noise of its own for each step, the same when a run is repeated."""
+    # Inference has the seed (seed, 0), so the first step has (seed, 1).
+    step = tf.cast(self.confidence_optimizer.iterations.value, tf.int32) + 1
+    return confidence.standard_noise(shape, tf.stack([self.seed, step]))
 
   def _episode_shape(self, episodes):
     shape = episodes.shape

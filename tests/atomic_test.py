@@ -1,0 +1,47 @@
+import pytest
+
+from dble_tf import atomic
+
+
+def test_a_file_appears_under_its_name_only_when_complete(tmp_path):
+  target = tmp_path / 'new' / 'metrics.json'
+  with atomic.replacing(target) as temporary:
+    temporary.write_text('whole')
+    assert not target.exists()
+  assert target.read_text() == 'whole'
+  assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_directory_appears_under_its_name_only_when_complete(tmp_path):
+  target = tmp_path / 'export' / '1'
+  with atomic.replacing(target) as temporary:
+    temporary.mkdir()
+    (temporary / 'part').write_text('whole')
+    assert not target.exists()
+  assert (target / 'part').read_text() == 'whole'
+  assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize('error', [OSError, KeyboardInterrupt, SystemExit])
+def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, error):
+  target = tmp_path / 'metrics.json'
+  target.write_text('old')
+  with pytest.raises(error):
+    with atomic.replacing(target) as temporary:
+      temporary.write_text('half')
+      raise error
+  assert target.read_text() == 'old'
+  assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_writer_left_is_not_mixed_into_the_next_directory(tmp_path):
+  target = tmp_path / '1'
+  killed = atomic.replacing(target)
+  left = killed.__enter__()  # And never leaves: as if killed.
+  left.mkdir()
+  (left / 'stale').write_text('half')
+  with atomic.replacing(target) as temporary:
+    temporary.mkdir()
+    (temporary / 'fresh').write_text('whole')
+  assert [path.name for path in target.iterdir()] == ['fresh']
+  assert list(tmp_path.iterdir()) == [target]

@@ -1,0 +1,123 @@
+import numpy as np
+import tensorflow as tf
+from scipy import special
+from scipy import stats
+from scipy.spatial import distance
+
+from dble_tf import confidence
+
+H = np.array([[0.2, -0.1], [1.5, 0.5], [-2.0, 3.0]], np.float32)
+CENTERS = np.array([[0.0, 0.0], [2.0, 0.0]], np.float32)
+
+
+def test_sigma_starts_small_everywhere():
+  model = confidence.confidence_mlp(16, initial_sigma=0.05)
+  h = 5 * np.random.default_rng(0).normal(size=[200, 16])
+  np.testing.assert_allclose(model.predict(h, verbose=0), 0.05, rtol=0.1)
+
+
+def test_the_confidence_model_has_two_layers_with_dropout_between():
+  model = confidence.confidence_mlp(4, hidden_units=8, dropout=0.5)
+  assert [type(layer).__name__ for layer in model.layers] == [
+      'Dense', 'Dropout', 'Dense']
+  assert model.output_shape == (None, 4)
+
+
+def test_weight_decay_is_the_factor_of_a_kernel_in_its_gradient():
+  model = confidence.confidence_mlp(4, weight_decay=0.5)
+  kernel = model.layers[0].kernel
+  with tf.GradientTape() as tape:
+    loss = tf.add_n(model.losses)
+  np.testing.assert_allclose(
+      tape.gradient(loss, kernel.value), 0.5 * kernel.numpy(), rtol=1e-5)
+
+
+def test_samples_have_mean_h_and_deviation_sigma():
+  noise = confidence.standard_noise([20_000, 2], [1, 2])
+  z = confidence.sample_representations(
+      np.array([3.0, -1.0]), np.array([0.5, 2.0]), noise).numpy()
+  for column, expected in enumerate([stats.norm(3, 0.5), stats.norm(-1, 2)]):
+    assert stats.kstest(z[:, column], expected.cdf).pvalue > 1e-3
+
+
+def test_a_sample_is_h_plus_sigma_times_noise():
+  z = confidence.sample_representations(
+      tf.constant([[1.0, 2.0], [0.0, 0.0]]), tf.constant([[0.5, 0.0], [1.0, 3.0]]),
+      tf.constant([[2.0, 9.0], [-1.0, 1.0]]))
+  np.testing.assert_allclose(z, [[2, 2], [-1, 3]])
+
+
+def test_samples_are_differentiable_in_sigma():
+  sigma, noise = tf.Variable(np.full_like(H, 0.5)), confidence.standard_noise([3, 2], [1, 2])
+  with tf.GradientTape() as tape:
+    total = tf.reduce_sum(confidence.sample_representations(H, sigma, noise))
+  np.testing.assert_allclose(tape.gradient(total, sigma), noise, rtol=1e-5)
+
+
+def test_masking_errors_equals_gathering_them():
+  rng = np.random.default_rng(3)
+  log_likelihood = -rng.exponential(size=[2, 9]).astype(np.float32)
+  is_error = rng.random([2, 9]) < 0.4
+  np.testing.assert_allclose(
+      confidence.error_loss(log_likelihood, is_error),
+      -log_likelihood[is_error].sum() / 18, rtol=1e-6)
+
+
+def test_without_errors_the_loss_and_its_gradient_are_zero():
+  log_likelihood = tf.Variable([-1.0, -20.0])
+  with tf.GradientTape() as tape:
+    loss = confidence.error_loss(log_likelihood, tf.constant([False, False]))
+  assert float(loss) == 0
+  np.testing.assert_array_equal(tape.gradient(loss, log_likelihood), [0, 0])
+
+
+def test_zero_sigma_gives_the_prototypical_softmax():
+  noise = confidence.standard_noise([5, 2], [0, 0])
+  result = confidence.averaged_probabilities(H, np.zeros_like(H), CENTERS, noise)
+  expected = special.softmax(-distance.cdist(H, CENTERS), axis=1)
+  np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_probabilities_average_the_softmax_over_samples():
+  # Worked by hand on a line: h = 0, sigma = 1, noise -1 and 1, centers -1 and 2.
+  # z = -1: distances 0 and 3; z = 1: distances 2 and 1.
+  expected = (1 / (1 + np.exp(-3)) + np.exp(-2) / (np.exp(-2) + np.exp(-1))) / 2
+  result = confidence.averaged_probabilities(
+      tf.constant([[0.0]]), tf.constant([[1.0]]), tf.constant([[-1.0], [2.0]]),
+      tf.constant([[-1.0], [1.0]]))
+  np.testing.assert_allclose(result, [[expected, 1 - expected]], rtol=1e-5)
+
+
+def test_more_noise_lowers_the_expected_confidence():
+  noise = confidence.standard_noise([2000, 2], [0, 0])
+  on_a_center = np.zeros([1, 2], np.float32)
+  confidences = [
+      float(confidence.averaged_probabilities(
+          on_a_center, np.full([1, 2], sigma, np.float32), CENTERS, noise)[0, 0])
+      for sigma in (0.0, 0.5, 1.0, 2.0, 4.0)]
+  assert confidences == sorted(confidences, reverse=True)
+  assert confidences[0] - confidences[-1] > 0.1
+
+
+def test_an_image_keeps_its_probabilities_in_any_batch():
+  noise = confidence.standard_noise([20, 2], [0, 0])
+  sigma = np.full_like(H, 0.7)
+  together = confidence.averaged_probabilities(H, sigma, CENTERS, noise)
+  for row in range(len(H)):
+    alone = confidence.averaged_probabilities(
+        H[row:row + 1], sigma[row:row + 1], CENTERS, noise)
+    np.testing.assert_allclose(alone[0], together[row], rtol=1e-6)
+
+
+def test_noise_is_standard_normal_and_belongs_to_its_seed():
+  noise = confidence.standard_noise([20, 512], [4, 0]).numpy()
+  assert stats.kstest(noise.ravel(), stats.norm.cdf).pvalue > 1e-3
+  np.testing.assert_array_equal(noise, confidence.standard_noise([20, 512], [4, 0]))
+  assert not np.array_equal(noise, confidence.standard_noise([20, 512], [4, 1]))
+
+
+def test_noise_is_the_same_under_xla():
+  draw = lambda seed: confidence.standard_noise([20, 512], seed)
+  seed = tf.constant([4, 0])  # An argument, or XLA would fold the noise away.
+  np.testing.assert_allclose(
+      tf.function(draw, jit_compile=True)(seed), draw(seed), rtol=1e-4, atol=1e-6)

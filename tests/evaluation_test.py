@@ -1,0 +1,78 @@
+import keras
+import numpy as np
+import pytest
+from scipy import special
+from sklearn import metrics as sklearn_metrics
+
+from dble_tf import confidence
+from dble_tf import evaluation
+from dble_tf.datasets import Split
+from dble_tf.model import DBLE
+
+
+@pytest.fixture(scope='module')
+def split():
+  rng = np.random.default_rng(0)
+  class_ids = np.arange(60, dtype=np.int32) % 3
+  images = rng.integers(60, size=[60, 2, 2, 1], dtype=np.uint8)
+  images[np.arange(60), 0, 0, 0] += (60 * class_ids).astype(np.uint8)
+  return Split(images, class_ids)
+
+
+@pytest.fixture(scope='module')
+def model(split):
+  keras.utils.set_random_seed(0)
+  encoder = keras.Sequential([
+      keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.05),
+      keras.layers.Flatten()])
+  model = DBLE(encoder, confidence.confidence_mlp(4, initial_sigma=1.0), 3, num_shots=1)
+  model.fit_centers(split.batches(16))
+  return model
+
+
+@pytest.fixture(scope='module')
+def predictions(model, split):
+  return evaluation.predict(model, split, batch_size=16)
+
+
+def test_predictions_hold_distances_to_the_true_and_the_predicted_center(
+    model, split, predictions):
+  h = split.images.reshape(60, 4) * 0.05
+  centers = np.stack([h[split.class_ids == c].mean(axis=0) for c in range(3)])
+  to_true = np.linalg.norm(h - centers[split.class_ids], axis=1)
+  to_nearest = np.linalg.norm(h[:, np.newaxis] - centers, axis=2).min(axis=1)
+  np.testing.assert_allclose(predictions['distance_to_true'], to_true, rtol=1e-3)
+  np.testing.assert_allclose(predictions['distance_to_predicted'], to_nearest, rtol=1e-3)
+  wrong = predictions['label'] != predictions['true_label']
+  assert 0 < wrong.sum() < 60
+  np.testing.assert_array_equal(to_true > to_nearest + 1e-5, wrong)
+
+
+def test_sigma_mean_averages_over_dimensions(predictions):
+  np.testing.assert_allclose(predictions['sigma_mean'], 1.0, rtol=0.1)
+  assert predictions['sigma_mean'].shape == (60,)
+
+
+def test_without_sigma_is_the_softmax_of_negative_distances(predictions):
+  plain = evaluation.without_sigma(predictions)
+  expected = special.softmax(-predictions['distances'], axis=1)
+  np.testing.assert_allclose(plain['probabilities'], expected, rtol=1e-4)
+  np.testing.assert_allclose(plain['confidence'], expected.max(axis=1), rtol=1e-4)
+  np.testing.assert_array_equal(plain['label'], predictions['label'])
+  # Sigma = 1 blurs: the model is less sure with it.
+  assert predictions['confidence'].mean() < plain['confidence'].mean() - 0.01
+
+
+def test_figures_agree_with_evaluate_and_scikit_learn(model, split, predictions):
+  figures = evaluation.figures(predictions)
+  assert figures == pytest.approx(
+      model_figures(model, split), rel=1e-4)
+  assert figures['accuracy'] == sklearn_metrics.accuracy_score(
+      split.class_ids, predictions['label'])
+  assert figures['nll'] == pytest.approx(sklearn_metrics.log_loss(
+      split.class_ids, predictions['probabilities'].astype(np.float64)), rel=1e-4)
+
+
+def model_figures(model, split):
+  model.compile('sgd', 'sgd')
+  return model.evaluate(split.batches(7), return_dict=True, verbose=0)

@@ -1,0 +1,37 @@
+import numpy as np
+from matplotlib import image
+
+from dble_tf import plots
+
+
+def predictions(confidence, is_correct):
+  return {'confidence': np.array(confidence), 'label': np.zeros(len(confidence)),
+          'true_label': 1 - np.array(is_correct, int)}
+
+
+def test_a_reliability_diagram_has_a_panel_for_each_method(tmp_path):
+  sure = predictions([0.95, 0.9, 0.6, 0.3], [1, 1, 0, 0])
+  plots.reliability_diagram(tmp_path / 'one.png', {'A': sure})
+  plots.reliability_diagram(tmp_path / 'two.png', {'A': sure, 'B': sure})
+  one, two = (image.imread(tmp_path / name) for name in ('one.png', 'two.png'))
+  assert one.shape[0] == two.shape[0]
+  assert two.shape[1] == 2 * one.shape[1]
+
+
+def test_bars_are_as_high_as_the_accuracy_of_their_bin(tmp_path):
+  def blue_share(is_correct):
+    path = tmp_path / f'{sum(is_correct)}.png'
+    plots.reliability_diagram(path, {'A': predictions([0.97] * 4, is_correct)})
+    red, green, blue = np.moveaxis(image.imread(path)[..., :3], -1, 0)
+    return ((blue > 0.6) & (red < 0.3) & (green < 0.6)).sum()
+
+  # The legend is blue too, in every plot alike.
+  legend = blue_share([0, 0, 0, 0])
+  half, full = blue_share([1, 1, 0, 0]) - legend, blue_share([1, 1, 1, 1]) - legend
+  assert full > 0
+  assert abs(half / full - 0.5) < 0.1
+
+
+def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
+  plots.reliability_diagram(tmp_path / 'p.png', {'A': predictions([1.0, 0.0], [1, 0])})
+  assert (tmp_path / 'p.png').stat().st_size > 1000

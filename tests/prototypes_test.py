@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.spatial import distance
+
+from dble_tf import prototypes
+
+
+def test_distances_are_those_of_a_3_4_5_triangle():
+  points = tf.constant([[0.0, 0.0], [3.0, 4.0]])
+  centers = tf.constant([[3.0, 0.0], [0.0, 4.0], [6.0, 8.0]])
+  np.testing.assert_allclose(
+      prototypes.distances(points, centers), [[3, 4, 10], [4, 3, 5]], rtol=1e-6)
+
+
+def test_distances_agree_with_scipy_in_every_episode():
+  rng = np.random.default_rng(0)
+  points = rng.normal(size=[3, 7, 512]).astype(np.float32)
+  centers = rng.normal(size=[3, 5, 512]).astype(np.float32)
+  expected = [distance.cdist(p, c) for p, c in zip(points, centers)]
+  np.testing.assert_allclose(
+      prototypes.distances(points, centers), expected, rtol=1e-4)
+
+
+def test_centers_broadcast_over_samples():
+  rng = np.random.default_rng(1)
+  points = rng.normal(size=[4, 6, 8]).astype(np.float32)
+  centers = rng.normal(size=[3, 8]).astype(np.float32)
+  expected = [distance.cdist(p, centers) for p in points]
+  np.testing.assert_allclose(
+      prototypes.distances(points, centers), expected, rtol=1e-4)
+
+
+def test_gradient_is_finite_where_a_point_lies_on_a_center():
+  points = tf.Variable([[1.0, 2.0], [5.0, 2.0]])
+  with tf.GradientTape() as tape:
+    total = tf.reduce_sum(prototypes.distances(points, [[1.0, 2.0]]))
+  np.testing.assert_allclose(tape.gradient(total, points), [[0, 0], [1, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize('dtype', [tf.bfloat16, tf.float16, tf.float64])
+def test_distances_are_float32_under_any_policy(dtype):
+  points = tf.cast([[3.0, 4.0]], dtype)
+  result = prototypes.distances(points, tf.cast([[0.0, 0.0]], dtype))
+  assert result.dtype == tf.float32
+  np.testing.assert_allclose(result, [[5]])
+
+
+def test_an_episode_splits_into_its_first_k_images_and_the_rest():
+  h = tf.reshape(tf.range(2 * 3 * 1.0), [2, 3, 1])  # Two classes of three images.
+  supports, queries = prototypes.split_episode(h, 2)
+  np.testing.assert_array_equal(supports[..., 0], [[0, 1], [3, 4]])
+  np.testing.assert_array_equal(queries[..., 0], [[2], [5]])
+
+
+def test_episode_centers_are_means_of_the_supports():
+  supports = tf.constant([[[1.0, 0.0], [3.0, 2.0]], [[0.0, 0.0], [0.0, -4.0]]])
+  np.testing.assert_allclose(
+      prototypes.episode_centers(supports), [[2, 1], [0, -2]])
+
+
+def test_likelihoods_are_a_softmax_over_negative_distances():
+  # e^0 / (e^0 + e^-ln 2 + e^-ln 4) = 1 / 1.75
+  likelihoods = tf.exp(prototypes.log_likelihoods(
+      tf.constant([[0.0, np.log(2.0), np.log(4.0)]], tf.float32)))
+  np.testing.assert_allclose(
+      likelihoods, [[4 / 7, 2 / 7, 1 / 7]], rtol=1e-6)
+
+
+def test_likelihoods_of_far_points_do_not_overflow():
+  log_likelihoods = prototypes.log_likelihoods(tf.constant([[1e4, 1e4 + 1]]))
+  np.testing.assert_allclose(
+      tf.exp(log_likelihoods), [[0.731059, 0.268941]], rtol=1e-5)
+
+
+def test_the_label_is_the_nearest_center():
+  labels = prototypes.predicted_labels(tf.constant([[3.0, 1.0, 2.0], [0.5, 1.0, 9.0]]))
+  np.testing.assert_array_equal(labels, [1, 0])
+
+
+def test_class_sums_of_batches_add_up_to_the_class_means():
+  rng = np.random.default_rng(2)
+  h = rng.normal(size=[50, 3]).astype(np.float32)
+  class_ids = rng.integers(4, size=50)
+  batches = [prototypes.class_sums(h[i:i + 7], class_ids[i:i + 7], 4)
+             for i in range(0, 50, 7)]
+  sums, counts = (sum(parts) for parts in zip(*batches))
+  for class_id in range(4):
+    np.testing.assert_allclose(
+        sums[class_id] / counts[class_id], h[class_ids == class_id].mean(axis=0),
+        rtol=1e-4, atol=1e-6)
