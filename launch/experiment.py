@@ -1,5 +1,7 @@
 """The flags of an experiment, and the data set, episodes and model they describe."""
 
+import math
+
 import keras
 import tensorflow as tf
 from absl import flags
@@ -60,10 +62,11 @@ def define_flags(values: flags.FlagValues) -> list[str]:
       lower_bound=1, flag_values=values)
 
   flags.DEFINE_integer(
-      'train_steps', 1000, 'Updates in all.', lower_bound=1, flag_values=values)
+      'epochs', 10, 'Validations, at each of which class centers are fitted.',
+      lower_bound=1, flag_values=values)
   flags.DEFINE_integer(
-      'steps_per_epoch', None, 'Updates between validations; a tenth of '
-      '--train_steps if not given.', lower_bound=1, flag_values=values)
+      'steps_per_epoch', 100, 'Updates an epoch.', lower_bound=1,
+      flag_values=values)
   flags.DEFINE_float(
       'learning_rate', 0.1, "Theta's initial rate.", lower_bound=0,
       flag_values=values)
@@ -71,11 +74,14 @@ def define_flags(values: flags.FlagValues) -> list[str]:
       'confidence_learning_rate', 0.1, "Phi's initial rate.", lower_bound=0,
       flag_values=values)
   flags.DEFINE_list(
-      'decay_at', ['0.5', '0.75'], 'Fractions of --train_steps at which both '
-      'rates are divided by 10.', flag_values=values)
+      'decay_at', ['0.5', '0.75'], 'Fractions of the whole training at which '
+      'both rates are divided by 10.', flag_values=values)
   flags.register_validator(
       'decay_at', _are_rising_fractions, 'give rising fractions between 0 and 1, '
       'such as --decay_at=0.5,0.75', flag_values=values)
+  for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):
+    flags.register_validator(
+        name, math.isfinite, 'give a finite number', flag_values=values)
   flags.DEFINE_integer(
       'batch_size', 500, 'Images at a time outside training.', lower_bound=1,
       flag_values=values)
@@ -133,7 +139,8 @@ def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> DBLE:
 
 def _optimizer(initial_rate, values):
   """SGD with momentum and a step decay, gradients clipped variable by variable."""
-  boundaries = [round(float(at) * values.train_steps) for at in values.decay_at]
+  steps = values.epochs * values.steps_per_epoch
+  boundaries = [round(float(at) * steps) for at in values.decay_at]
   rates = [initial_rate * 0.1**i for i in range(len(boundaries) + 1)]
   rate = keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
   return keras.optimizers.SGD(

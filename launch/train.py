@@ -5,15 +5,16 @@
 A flagfile describes an experiment; flags after it change single settings.
 """
 
+import math
 import sys
 import time
 
 import keras
 from absl import flags
 
-from dble_tf.errors import UserError
 from dble_tf import atomic
 from dble_tf import export
+from dble_tf.errors import UserError
 from launch import entry
 from launch import experiment
 from launch import report
@@ -39,7 +40,7 @@ def main() -> None:
       raise UserError(
           f'{workdir.path} holds a finished run of other settings (see '
           f'{workdir.config}). Give another --workdir, or --overwrite to replace it.')
-    print(f'This run is finished already; --overwrite repeats it.')
+    print('This run is finished already; --overwrite repeats it.')
     report.show(workdir)
     return
 
@@ -48,13 +49,13 @@ def main() -> None:
   episodes = experiment.make_episodes(FLAGS, dataset)
   model = experiment.build_model(FLAGS, dataset)
   workdir.start(config)
-  verbose = 1 if sys.stdout.isatty() else 2
-  seconds, steps = train(model, dataset, episodes, workdir, verbose)
+  seconds = train(model, dataset, episodes, workdir)
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
   export.export(model, workdir.export)
-  images = steps * FLAGS.episodes_per_step * episodes.element_spec.shape[1:3].num_elements()
+  steps = FLAGS.epochs * FLAGS.steps_per_epoch
+  images = steps * math.prod(episodes.element_spec.shape[:3])
   report.write(workdir, model, dataset, FLAGS.batch_size, {
       'experiment': name,
       'seed': FLAGS.seed,
@@ -66,24 +67,26 @@ def main() -> None:
   report.show(workdir)
 
 
-def train(model, dataset, episodes, workdir, verbose) -> tuple[float, int]:
-  """Fits theta, phi and the centers; returns the seconds and steps it took."""
-  steps_per_epoch = min(
-      FLAGS.steps_per_epoch or max(FLAGS.train_steps // 10, 1), FLAGS.train_steps)
+def train(model, dataset, episodes, workdir) -> float:
+  """Fits theta, phi and the class centers; returns the seconds it took."""
   validation = dataset.validation
   start = time.monotonic()
   history = model.fit(
       episodes,
-      epochs=-(-FLAGS.train_steps // steps_per_epoch),
-      steps_per_epoch=steps_per_epoch,
+      epochs=FLAGS.epochs,
+      steps_per_epoch=FLAGS.steps_per_epoch,
       centers_data=dataset.train.batches(FLAGS.batch_size),
       validation_data=(
           validation.batches(FLAGS.batch_size) if len(validation) else None),
       callbacks=[keras.callbacks.TensorBoard(
           str(workdir.tensorboard), write_graph=False)],
-      verbose=verbose)
-  seconds = time.monotonic() - start
-  return seconds, steps_per_epoch * len(history.epoch)
+      verbose=1 if sys.stdout.isatty() else 2)
+  losses = [history.history[name][-1] for name in ('prototype_loss', 'confidence_loss')]
+  if not all(math.isfinite(loss) for loss in losses):
+    raise UserError(
+        f'Training diverged: the losses of theta and phi ended at {losses}. Lower '
+        '--learning_rate or --confidence_learning_rate.')
+  return time.monotonic() - start
 
 
 if __name__ == '__main__':

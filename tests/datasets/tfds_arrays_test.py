@@ -80,15 +80,3 @@ def test_what_is_neither_prepared_nor_downloadable_says_how_to_prepare_it(tmp_pa
   assert 'fashion_mnist is not prepared' in message
   assert str(tmp_path) in message
   assert 'tfds build fashion_mnist --data_dir=DIR' in message
-
-
-def test_an_unknown_name_lists_the_known_ones():
-  with pytest.raises(UserError, match="'cifar'.*digits, mnist, .*cifar10"):
-    datasets.load('cifar')
-
-
-@pytest.mark.parametrize('name, policy', [
-    ('digits', 'none'), ('mnist', 'none'), ('cifar10', 'crop_flip'),
-    ('cifar100', 'crop_flip'), ('tiny_imagenet', 'flip')])
-def test_augmentation_is_chosen_by_the_data_set(name, policy):
-  assert datasets.AUGMENTATION_POLICIES[name] == policy

@@ -1,0 +1,38 @@
+import subprocess
+import sys
+
+import pytest
+
+
+def run(body):
+  program = f'from launch import entry\n{body}'
+  return subprocess.run(
+      [sys.executable, '-c', program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize('error, code, message', [
+    ("__import__('dble_tf.errors').errors.UserError('use fewer ways')", 1,
+     'error: use fewer ways\n'),
+    ("OSError(28, 'No space left on device')", 1,
+     'error: [Errno 28] No space left on device\n'),
+    ('KeyboardInterrupt()', 130, 'interrupted'),
+])
+def test_errors_are_told_without_a_traceback(error, code, message):
+  done = run(f'def main(): raise {error}\nentry.run(main)')
+  assert done.returncode == code
+  assert message in done.stderr
+  assert 'Traceback' not in done.stderr
+
+
+def test_a_mistake_of_ours_keeps_its_traceback():
+  done = run('def main(): raise KeyError("bug")\nentry.run(main)')
+  assert done.returncode == 1
+  assert 'Traceback' in done.stderr and 'bug' in done.stderr
+
+
+def test_stray_arguments_are_refused():
+  done = run("import sys; sys.argv.append('cifar10')\n"
+             'def main(): print("ran")\nentry.run(main)')
+  assert done.returncode == 1
+  assert 'ran' not in done.stdout
+  assert 'Unexpected arguments: cifar10' in done.stdout + done.stderr

@@ -1,0 +1,78 @@
+import pathlib
+
+import numpy as np
+import pytest
+from absl import flags
+
+from dble_tf import datasets
+from launch import experiment
+
+LAUNCH = pathlib.Path(experiment.__file__).parent
+
+
+def parse(*arguments):
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  values(['test', *arguments])
+  return values
+
+
+@pytest.fixture(scope='module')
+def digits():
+  return datasets.load('digits')
+
+
+@pytest.mark.parametrize('name', [
+    'digits', 'mnist', 'cifar10', 'cifar100', 'tiny_imagenet'])
+def test_each_flagfile_is_an_experiment_as_the_paper_describes(name, monkeypatch):
+  monkeypatch.chdir(LAUNCH.parent)
+  values = parse(f'--flagfile=launch/{name}.flags')
+  assert values.experiment == values.dataset == name
+  assert values.learning_rate == 0.1 and values.weight_decay == 5e-4
+  assert values.num_samples == 20 and values.representation_size == 512
+  assert values.validation_size > 0
+  encoder = {'cifar10': 'vgg11', 'cifar100': 'resnet50', 'tiny_imagenet': 'resnet50'}
+  assert values.encoder == encoder.get(name, 'mlp')
+
+
+@pytest.mark.parametrize('argument', [
+    '--num_shots=0', '--num_queries=0', '--num_ways=1', '--epochs=0',
+    '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
+    '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
+    '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
+    '--batch_size=many'])
+def test_nonsense_values_are_rejected(argument):
+  with pytest.raises(flags.IllegalFlagValueError):
+    parse(argument)
+
+
+def test_rates_fall_by_ten_where_asked_and_gradients_are_clipped(digits):
+  values = parse('--epochs=10', '--steps_per_epoch=10', '--decay_at=0.5,0.75',
+                 '--confidence_learning_rate=0.2')
+  model = experiment.build_model(values, digits)
+  for optimizer, rate in ((model.optimizer, 0.1), (model.confidence_optimizer, 0.2)):
+    assert optimizer.momentum == 0.9 and optimizer.clipnorm == 1.0
+    schedule = [float(optimizer._learning_rate(step)) for step in (0, 50, 51, 76, 99)]
+    np.testing.assert_allclose(
+        schedule, [rate, rate, rate / 10, rate / 100, rate / 100], rtol=1e-5)
+
+
+def test_without_decay_the_rate_is_constant(digits):
+  model = experiment.build_model(parse('--decay_at='), digits)
+  assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_episodes_have_all_classes_unless_told_otherwise(digits):
+  arguments = ['--num_shots=2', '--num_queries=3', '--episodes_per_step=4']
+  everything = experiment.make_episodes(parse(*arguments), digits)
+  some = experiment.make_episodes(parse('--num_ways=6', *arguments), digits)
+  assert everything.element_spec.shape == [4, 10, 5, 8, 8, 1]
+  assert some.element_spec.shape == [4, 6, 5, 8, 8, 1]
+
+
+def test_the_model_has_the_sizes_of_the_flags(digits):
+  model = experiment.build_model(
+      parse('--representation_size=32', '--num_samples=7', '--num_shots=3'), digits)
+  assert model.encoder.output_shape == (None, 32)
+  assert model.noise.shape == (7, 32)
+  assert model.num_shots == 3

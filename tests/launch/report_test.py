@@ -1,0 +1,63 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from dble_tf import confidence
+from dble_tf import datasets
+from dble_tf import encoders
+from dble_tf import export
+from dble_tf.model import DBLE
+from launch import report
+from launch import workdir as workdirs
+
+FACTS = {'experiment': 'tiny', 'seed': 3, 'steps': 1000, 'seconds': 2.0,
+         'images_per_second': 12345.6, 'versions': {}}
+
+
+@pytest.fixture(scope='module')
+def trained():
+  keras.utils.set_random_seed(0)
+  rng = np.random.default_rng(0)
+  split = lambda n: (rng.integers(256, size=[n, 3, 3, 1], dtype=np.uint8),
+                     np.arange(n) % 3)
+  data = datasets.from_arrays(split(60), split(30), validation_size=12)
+  model = DBLE(encoders.mlp([3, 3, 1], 8), confidence.confidence_mlp(8), 3, num_shots=1)
+  model.fit_centers(data.train.batches(16))
+  return model, data
+
+
+def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys):
+  model, data = trained
+  workdir = workdirs.Workdir(tmp_path)
+  export.export(model, workdir.export)
+  report.write(workdir, model, data, 16, FACTS)
+  results = json.loads(workdir.metrics.read_text())
+  model.compile('sgd', 'sgd')
+  for name in ('test', 'validation'):
+    expected = model.evaluate(
+        getattr(data, name).batches(16), return_dict=True, verbose=0)
+    assert results[name] == pytest.approx(expected, rel=1e-4)
+  assert results['mean_sigma'] == pytest.approx(0.05, rel=0.1)
+  report.show(workdir)
+  shown = capsys.readouterr().out
+  assert 'tiny, seed 3: 1,000 steps in 2 s, 12,346 images/s' in shown
+  assert f"{100 * results['test']['accuracy']:.2f} %" in shown
+  assert f"{results['validation']['nll']:.4f}" in shown
+  assert str(workdir.export / '1') in shown
+
+
+def test_without_a_validation_split_test_stands_alone(trained, tmp_path):
+  model, data = trained
+  workdir = workdirs.Workdir(tmp_path)
+  empty = datasets.Split(data.test.images[:0], data.test.class_ids[:0])
+  report.write(workdir, model, datasets.Dataset(
+      data.train, empty, data.test, data.class_names), 16, FACTS)
+  assert 'validation' not in json.loads(workdir.metrics.read_text())
+
+
+def test_versions_name_what_results_depend_on():
+  versions = report.versions()
+  assert versions['keras'] == keras.__version__
+  assert {'python', 'tensorflow', 'tensorflow-probability'} <= set(versions)

@@ -1,0 +1,147 @@
+"""The whole way, as a newcomer goes it: train, evaluate, load, serve."""
+
+import json
+import signal
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dble_tf import datasets
+
+def incomplete(workdir):
+  return [str(path) for path in workdir.rglob('*') if 'incomplete' in path.name]
+
+
+def test_a_run_leaves_everything_it_promises_and_says_where(finished):
+  workdir, done = finished
+  assert done.returncode == 0, done.stderr
+  for name in ('config.flags', 'metrics.json', 'predictions.npz', 'model.keras',
+               'tensorboard', 'plots/reliability.png', 'export/1'):
+    assert (workdir / name).exists(), name
+    assert str(workdir / name) in done.stdout, name
+  assert not incomplete(workdir)
+  for word in ('prototype_loss', 'confidence_loss', 'error_rate', 'val_accuracy',
+               'val_ece', 'val_nll', 'accuracy', 'ECE', 'NLL'):
+    assert word in done.stdout, word
+
+
+def test_metrics_agree_with_the_predictions_beside_them(finished):
+  workdir, _ = finished
+  metrics = json.loads((workdir / 'metrics.json').read_text())
+  predictions = np.load(workdir / 'predictions.npz')
+  digits = datasets.load('digits')
+  np.testing.assert_array_equal(predictions['true_label'], digits.test.class_ids)
+  is_correct = predictions['label'] == predictions['true_label']
+  assert metrics['test']['accuracy'] == pytest.approx(is_correct.mean())
+  assert metrics['test']['accuracy'] > 0.8  # 30 steps are enough for that.
+  rows = np.arange(len(is_correct))
+  likelihoods = predictions['probabilities'][rows, predictions['true_label']]
+  assert metrics['test']['nll'] == pytest.approx(-np.log(likelihoods).mean(), rel=1e-4)
+  np.testing.assert_allclose(
+      predictions['confidence'], predictions['probabilities'][rows, predictions['label']])
+  np.testing.assert_allclose(
+      predictions['distance_to_true'][is_correct],
+      predictions['distance_to_predicted'][is_correct], rtol=1e-6)
+  assert (predictions['sigma_mean'] > 0).all()
+  assert set(metrics['validation']) == {'accuracy', 'ece', 'nll'}
+  assert metrics['seed'] == 0
+  assert metrics['seconds'] > 0
+  assert metrics['images_per_second'] == pytest.approx(
+      30 * 2 * 10 * 15 / metrics['seconds'])
+  assert metrics['versions']['tensorflow'] == tf.__version__
+
+
+def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
+  workdir, _ = finished
+  predictions = np.load(workdir / 'predictions.npz')
+  images = datasets.load('digits').test.images
+  model = keras.models.load_model(workdir / 'model.keras')
+  served = tf.saved_model.load(str(workdir / 'export' / '1')).signatures[
+      'serving_default'](images=tf.constant(images))
+  for outputs in (model.predict(images, verbose=0), served):
+    np.testing.assert_array_equal(outputs['label'], predictions['label'])
+    np.testing.assert_allclose(
+        outputs['confidence'], predictions['confidence'], rtol=1e-4)
+
+
+def test_curves_are_written_for_tensorboard(finished):
+  workdir, _ = finished
+  tags = set()
+  for path in (workdir / 'tensorboard').rglob('events*'):
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+      tags.update(value.tag for value in event.summary.value)
+  assert {'epoch_prototype_loss', 'epoch_confidence_loss', 'epoch_nll'} <= tags
+
+
+def test_the_same_command_again_shows_the_results_without_training(
+    finished, train_digits):
+  workdir, _ = finished
+  before = (workdir / 'metrics.json').stat().st_mtime_ns
+  done = train_digits(workdir)
+  assert done.returncode == 0
+  assert 'finished already' in done.stdout and 'Epoch' not in done.stdout
+  assert str(workdir / 'metrics.json') in done.stdout
+  assert (workdir / 'metrics.json').stat().st_mtime_ns == before
+
+
+def test_a_finished_run_of_other_settings_is_not_overwritten(finished, train_digits):
+  workdir, _ = finished
+  before = (workdir / 'metrics.json').read_text()
+  done = train_digits(workdir, '--seed=1')
+  assert done.returncode == 1
+  assert 'other settings' in done.stderr and '--overwrite' in done.stderr
+  assert 'Traceback' not in done.stderr
+  assert (workdir / 'metrics.json').read_text() == before
+
+
+def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
+  workdir, _ = finished
+  again = launch('train', f'--flagfile={workdir}/config.flags', f'--workdir={tmp_path}')
+  assert again.returncode == 0, again.stderr
+  first, second = (
+      json.loads((path / 'metrics.json').read_text()) for path in (workdir, tmp_path))
+  # config.flags runs the same again: same seed, same figures.
+  assert second['test'] == pytest.approx(first['test'], rel=1e-3)
+  done = train_digits(tmp_path, '--seed=1', '--overwrite')
+  assert done.returncode == 0, done.stderr
+  assert json.loads((tmp_path / 'metrics.json').read_text())['seed'] == 1
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (['--num_shots=200'], 'an episode takes 200 supports'),
+    (['--num_ways=11'], '11 ways need as many classes'),
+    (['--encoder=vgg11'], 'vgg11 needs images of at least 32x32'),
+    (['--validation_size=3'], 'validation split of 3 images'),
+    (['--learning_rate=fast'], 'learning_rate'),
+    (['--flagfile=no_such.flags'], 'no_such.flags'),
+])
+def test_a_bad_setting_is_named_before_any_work(
+    arguments, message, train_digits, tmp_path):
+  done = train_digits(tmp_path / 'run', *arguments)
+  assert done.returncode == 1
+  assert message in done.stdout + done.stderr
+  assert 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
+    command, train_digits, tmp_path):
+  workdir = tmp_path / 'run'
+  process = subprocess.Popen(
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+      **command('train', '--flagfile=launch/digits.flags', '--epochs=500',
+                '--steps_per_epoch=5', f'--workdir={workdir}'))
+  for line in process.stdout:
+    if 'val_nll' in line:
+      break
+  process.send_signal(signal.SIGINT)
+  _, errors = process.communicate(timeout=120)
+  assert process.returncode == 130
+  assert 'interrupted' in errors and 'Traceback' not in errors
+  assert not incomplete(workdir)
+  assert not (workdir / 'metrics.json').exists()
+  assert not (workdir / 'model.keras').exists()
+  assert train_digits(workdir).returncode == 0
