@@ -281,40 +281,37 @@ class DBLE(keras.Model):
     """
     episodes = tf.convert_to_tensor(
         keras.utils.unpack_x_y_sample_weight(data)[0])
-    num_episodes, num_ways, num_images = self._episode_shape(episodes)
-    num_queries = num_images - self.num_shots
-    episode_labels = tf.tile(
-        tf.repeat(tf.range(num_ways), num_queries)[tf.newaxis],
-        [num_episodes, 1])  # [E, N * K_Q]
+    self._check_episodes(episodes)
+    _, num_ways, num_images = episodes.shape[:3]
+    labels = prototypes.episode_labels(num_ways, num_images - self.num_shots)
+    is_true_class = tf.one_hot(labels, num_ways)  # [N * K_Q, N]
 
     # Update theta with the prototypical loss (Eq. 1 to 3).
     with tf.GradientTape() as theta_tape:
       h = self._encode(
           tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
-      h = tf.reshape(h, [num_episodes, num_ways, num_images, h.shape[-1]])
-      supports, queries = prototypes.split_episode(h, self.num_shots)
-      centers = prototypes.episode_centers(supports)  # [E, N, D]
-      queries = tf.reshape(
-          queries, [num_episodes, num_ways * num_queries, h.shape[-1]])
+      h = tf.reshape(h, [-1, num_ways, num_images, h.shape[-1]])
+      queries = prototypes.episode_queries(h, self.num_shots)  # [E, N * K_Q, D]
+      centers = prototypes.episode_centers(h, self.num_shots)  # [E, N, D]
       distances = prototypes.distances(queries, centers)  # [E, N * K_Q, N]
-      prototype_loss = -tf.reduce_mean(
-          _at_labels(prototypes.log_likelihoods(distances), episode_labels))
+      log_likelihood = tf.reduce_sum(
+          is_true_class * prototypes.log_likelihoods(distances), axis=-1)
+      prototype_loss = -tf.reduce_mean(log_likelihood)
       theta_loss = prototype_loss + _regularization(self.encoder)
     theta = self.encoder.trainable_variables
     self.optimizer.apply(theta_tape.gradient(theta_loss, theta), theta)
 
-    # Update phi with the confidence loss on the queries that theta got wrong
-    # (Eq. 8 and 9). Phi never moves theta.
-    queries = tf.stop_gradient(queries)
-    centers = tf.stop_gradient(centers)
-    is_error = prototypes.predicted_labels(distances) != episode_labels
+    # Update phi with the confidence loss on the queries that theta got wrong (Eq. 8
+    # and 9). Phi never moves theta.
+    is_error = prototypes.predicted_labels(distances) != labels  # [E, N * K_Q]
+    queries, centers = tf.stop_gradient(queries), tf.stop_gradient(centers)
     with tf.GradientTape() as phi_tape:
       z = confidence.sample_representations(
           queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
-      log_likelihoods = prototypes.log_likelihoods(
-          prototypes.distances(z, centers))
-      confidence_loss = confidence.error_loss(
-          _at_labels(log_likelihoods, episode_labels), is_error)
+      distances = prototypes.distances(z, centers)
+      log_likelihood = tf.reduce_sum(
+          is_true_class * prototypes.log_likelihoods(distances), axis=-1)
+      confidence_loss = confidence.error_loss(log_likelihood, is_error)
       phi_loss = confidence_loss + _regularization(self.confidence_model)
     phi = self.confidence_model.trainable_variables
     self.confidence_optimizer.apply(phi_tape.gradient(phi_loss, phi), phi)
@@ -325,10 +322,10 @@ class DBLE(keras.Model):
     return _results(self.prototype_loss, self.confidence_loss, self.error_rate)
 
   def _sigma(self, queries):
-    """Eq. 8 in training mode on [E, Q, D], which Keras' layers take as [E * Q, D]."""
+    """Eq. 8 in training mode, [E, Q, D] -> [E, Q, D]."""
     rows = tf.reshape(queries, [-1, queries.shape[-1]])
     sigma = self.confidence_model(rows, training=True)
-    return tf.reshape(sigma, [*queries.shape[:-1], sigma.shape[-1]])
+    return tf.reshape(sigma, tf.shape(queries))
 
   def _training_noise(self, shape):
     """Noise of its own for each step, the same when a run is repeated."""
@@ -336,18 +333,16 @@ class DBLE(keras.Model):
     step = tf.cast(self.confidence_optimizer.iterations.value, tf.int32) + 1
     return confidence.standard_noise(shape, tf.stack([self.seed, step]))
 
-  def _episode_shape(self, episodes):
+  def _check_episodes(self, episodes):
     shape = episodes.shape
     if shape.rank is None or shape.rank < 4 or None in shape.as_list()[1:]:
       raise UserError(
           f'fit takes episodes [E, N, K + K_Q, ...] of fixed size, not {shape}: '
           'make them with dble_tf.episodes.episode_dataset.')
-    num_episodes = shape[0] if shape[0] is not None else tf.shape(episodes)[0]
     if shape[2] <= self.num_shots:
       raise UserError(
           f'An episode holds {shape[2]} images a class, of which {self.num_shots} '
           'are supports: no query is left. Raise num_queries.')
-    return num_episodes, shape[1], shape[2]
 
   def test_step(self, data) -> dict[str, tf.Tensor]:
     """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
@@ -406,11 +401,6 @@ def _representation_size(encoder):
     raise UserError(
         f'The encoder must give a vector per image; it gives shape {shape[1:]}.')
   return shape[-1]
-
-
-def _at_labels(values, labels):
-  """values [..., C] at labels [...] -> [...]."""
-  return tf.gather(values, labels, axis=-1, batch_dims=labels.shape.rank)
 
 
 def _regularization(model):

@@ -31,22 +31,29 @@ def distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
   return tf.sqrt(tf.maximum(squared, _MIN_SQUARED_DISTANCE))
 
 
-def split_episode(h: tf.Tensor, num_shots: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The representations of an episode's supports and queries.
+def episode_labels(num_ways: int, num_queries: int) -> tf.Tensor:
+  """The labels of an episode's queries, 0..N-1 in turn: [N * K_Q] int32."""
+  return tf.repeat(tf.range(num_ways), num_queries)
+
+
+def episode_queries(h: tf.Tensor, num_shots: int) -> tf.Tensor:
+  """The representations that an episode classifies.
 
   Args:
-    h: [..., N, K + K_Q, D].
-    num_shots: K; the first K of each class are its supports.
+    h: [E, N, K + K_Q, D], the first K of each class its supports.
+    num_shots: K.
 
   Returns:
-    Supports [..., N, K, D] and queries [..., N, K_Q, D].
+    [E, N * K_Q, D], in the order of `episode_labels`.
   """
-  return h[..., :num_shots, :], h[..., num_shots:, :]
+  _, num_ways, num_images, dim = h.shape
+  return tf.reshape(
+      h[:, :, num_shots:], [-1, num_ways * (num_images - num_shots), dim])
 
 
-def episode_centers(supports: tf.Tensor) -> tf.Tensor:
-  """Eq. 2: the mean of each class's supports, [..., N, K, D] -> [..., N, D]."""
-  return tf.reduce_mean(tf.cast(supports, tf.float32), axis=-2)
+def episode_centers(h: tf.Tensor, num_shots: int) -> tf.Tensor:
+  """Eq. 2: the mean of each class's supports, [E, N, K + K_Q, D] -> [E, N, D]."""
+  return tf.reduce_mean(tf.cast(h[:, :, :num_shots], tf.float32), axis=2)
 
 
 def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:

@@ -46,17 +46,21 @@ def test_distances_are_float32_under_any_policy(dtype):
   np.testing.assert_allclose(result, [[5]])
 
 
-def test_an_episode_splits_into_its_first_k_images_and_the_rest():
-  h = tf.reshape(tf.range(2 * 3 * 1.0), [2, 3, 1])  # Two classes of three images.
-  supports, queries = prototypes.split_episode(h, 2)
-  np.testing.assert_array_equal(supports[..., 0], [[0, 1], [3, 4]])
-  np.testing.assert_array_equal(queries[..., 0], [[2], [5]])
+def test_the_first_k_images_of_a_class_make_its_center_and_the_rest_are_queries():
+  # Two episodes of two classes, each with two supports and two queries.
+  h = tf.reshape(tf.range(2 * 2 * 4 * 1.0), [2, 2, 4, 1])
+  queries = prototypes.episode_queries(h, num_shots=2)
+  np.testing.assert_array_equal(
+      queries[..., 0], [[2, 3, 6, 7], [10, 11, 14, 15]])
+  np.testing.assert_array_equal(prototypes.episode_labels(2, 2), [0, 0, 1, 1])
+  centers = prototypes.episode_centers(h, num_shots=2)
+  np.testing.assert_allclose(centers[..., 0], [[0.5, 4.5], [8.5, 12.5]])
 
 
-def test_episode_centers_are_means_of_the_supports():
-  supports = tf.constant([[[1.0, 0.0], [3.0, 2.0]], [[0.0, 0.0], [0.0, -4.0]]])
+def test_episode_centers_are_means_over_each_dimension():
+  h = tf.constant([[[[1.0, 0.0], [3.0, 2.0]], [[0.0, 0.0], [0.0, -4.0]]]])
   np.testing.assert_allclose(
-      prototypes.episode_centers(supports), [[2, 1], [0, -2]])
+      prototypes.episode_centers(h, num_shots=2), [[[2, 1], [0, -2]]])
 
 
 def test_likelihoods_are_a_softmax_over_negative_distances():
