@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 
 from etils import epath
@@ -14,8 +15,8 @@ def replacing(path: str | os.PathLike) -> Iterator[epath.Path]:
   """Gives a temporary path that takes the place of `path` when the block ends.
 
   Whatever stops the block, a full disk or Ctrl-C, removes the temporary file or
-  directory; what a killed process leaves has another name and the next writer
-  removes it. A directory can be created this way but not replaced.
+  directory; what a killed process leaves has a name of its own, which
+  `remove_incomplete` knows. A directory can be created this way but not replaced.
 
   ```python
   with atomic.replacing('run/metrics.json') as temporary:
@@ -24,8 +25,7 @@ def replacing(path: str | os.PathLike) -> Iterator[epath.Path]:
   """
   path = epath.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.parent / (_PREFIX + path.name)
-  remove(temporary)
+  temporary = path.parent / f'{_PREFIX}{uuid.uuid4().hex}-{path.name}'
   try:
     yield temporary
     temporary.replace(path)
@@ -40,3 +40,11 @@ def remove(path: epath.Path) -> None:
     path.rmtree()
   else:
     path.unlink(missing_ok=True)
+
+
+def remove_incomplete(directory: epath.Path) -> None:
+  """Removes what killed writers left in a directory."""
+  if directory.exists():
+    for path in directory.iterdir():
+      if path.name.startswith(_PREFIX):
+        remove(path)

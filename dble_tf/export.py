@@ -38,7 +38,6 @@ def export(model: DBLE, directory: str | os.PathLike) -> epath.Path:
     }
 
   archive = keras.export.ExportArchive()
-  archive.track(model)
   archive.add_endpoint('serve', serve, input_signature=[
       tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype, name='images')])
   target = epath.Path(directory) / str(_next_version(epath.Path(directory)))

@@ -45,8 +45,8 @@ def expected_calibration_error(bins: tf.Tensor) -> tf.Tensor:
   """Eq. 11, as a fraction, from the [3, L] sums of `calibration_bins`.
 
   >>> bins = calibration_bins([True, False], [0.9, 0.6])
-  >>> float(expected_calibration_error(bins))  # (|0.9 - 1| + |0.6 - 0|) / 2
-  0.35
+  >>> f'{expected_calibration_error(bins):.2f}'  # (|0.9 - 1| + |0.6 - 0|) / 2
+  '0.35'
   """
   weights, confidences, corrects = tf.unstack(bins)
   return tf.math.divide_no_nan(

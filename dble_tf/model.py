@@ -62,11 +62,12 @@ class DBLE(keras.Model):
     self.num_shots = num_shots
     self.num_samples = num_samples
     self.seed = seed
-    dim = _representation_size(encoder)
-    if confidence_model.input_shape[-1] != dim:
+    dim = _vector_size('encoder', encoder)
+    sigma_dim = _vector_size('confidence model', confidence_model)
+    if sigma_dim != dim or confidence_model.inputs[0].shape[-1] != dim:
       raise UserError(
-          f'The confidence model takes {confidence_model.input_shape[-1]} numbers '
-          f'but the encoder gives {dim}: build it with confidence_mlp({dim}).')
+          f'The confidence model must take and give the {dim} numbers of a '
+          f'representation: build it with confidence_mlp({dim}).')
     self.centers = self._state('centers', [num_classes, dim], 'zeros')
     self.center_counts = self._state('center_counts', [num_classes], 'zeros')
     self.noise = self._state(
@@ -78,7 +79,7 @@ class DBLE(keras.Model):
     self.accuracy = keras.metrics.Accuracy('accuracy')
     self.ece = metrics.ExpectedCalibrationError(name='ece')
     self.nll = keras.metrics.Mean('nll')
-    self._centers_data = None
+    self._refit_centers = None  # What `fit` does before each validation.
     # All weights exist now: `fit` must not build the model by calling it on an
     # episode, which is not an image.
     self.built = True
@@ -86,7 +87,7 @@ class DBLE(keras.Model):
   def _state(self, name, shape, initializer):
     return self.add_weight(
         name=name, shape=shape, initializer=initializer, trainable=False,
-        dtype='float32')
+        dtype='float32', autocast=False)
 
   # Inference
 
@@ -147,14 +148,15 @@ class DBLE(keras.Model):
         augmentation.
       verbose: 1 shows a progress bar.
     """
+    _check_centers_data(dataset)
     sums = tf.zeros(self.centers.shape)
     counts = tf.zeros(self.center_counts.shape)
     size = int(dataset.cardinality())
     progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
-    for images, class_ids in dataset:
+    for images, class_ids, *_ in dataset:
       self._check_dtype(images)
       batch_sums, batch_counts = _encode_class_sums(
-          self.encoder, images, class_ids, self.num_classes)
+          self.encoder, images, tf.reshape(class_ids, [-1]), self.num_classes)
       sums += batch_sums
       counts += batch_counts
       progress.add(1)
@@ -203,6 +205,13 @@ class DBLE(keras.Model):
         optimizer=optimizer, metrics=metrics, run_eagerly=run_eagerly,
         steps_per_execution=steps_per_execution, jit_compile=jit_compile)
     self.confidence_optimizer = keras.optimizers.get(confidence_optimizer)
+    if self.confidence_optimizer is self.optimizer:
+      raise UserError('Theta and phi need an optimizer each; this is one for both.')
+    loss_scaling = keras.optimizers.LossScaleOptimizer
+    if (isinstance(self.optimizer, loss_scaling)
+        and not isinstance(self.confidence_optimizer, loss_scaling)):
+      # Keras scales losses under mixed_float16; for phi as for theta.
+      self.confidence_optimizer = loss_scaling(self.confidence_optimizer)
     # Each optimizer on its own variables, before Keras gives all of them to one.
     self.optimizer.build(self.encoder.trainable_variables)
     self.confidence_optimizer.build(self.confidence_model.trainable_variables)
@@ -210,6 +219,12 @@ class DBLE(keras.Model):
       self._compile_metrics.build(
           keras.KerasTensor([None], 'int32'),
           keras.KerasTensor([None, self.num_classes]))
+      taken = {'accuracy', 'ece', 'nll'} & {
+          metric.name for metric in self._compile_metrics.metrics}
+      if taken:
+        raise UserError(
+            f'evaluate reports {", ".join(sorted(taken))} already: leave it out of '
+            'metrics, or give that metric another name.')
 
   def get_compile_config(self):
     config = super().get_compile_config()
@@ -223,7 +238,9 @@ class DBLE(keras.Model):
   def compile_from_config(self, config):
     self.compile(**keras.saving.deserialize_keras_object(config))
 
-  def fit(self, x=None, *, centers_data=None, validation_data=None, **kwargs):
+  def fit(
+      self, x=None, *, centers_data=None, validation_data=None, verbose='auto',
+      **kwargs):
     """Keras' `fit` on episodes, with class centers fitted for each validation.
 
     Args:
@@ -231,30 +248,42 @@ class DBLE(keras.Model):
       centers_data: batches of (images, class ids), the training set; from it the
         centers are fitted before each validation and at the end.
       validation_data: batches of (images, class ids).
+      verbose: as in Keras.
       **kwargs: as in Keras.
 
     Returns:
       Keras' `History`.
     """
+    if 'validation_split' in kwargs:
+      raise UserError('Episodes cannot be split: give validation_data instead.')
     if validation_data is not None and centers_data is None:
       raise UserError(
           'Validation needs class centers: give fit the training set as '
           'centers_data=, in batches of (images, class ids).')
     kwargs.setdefault('shuffle', False)  # Episodes are random as they come.
-    self._centers_data = centers_data
+    if centers_data is not None:
+      _check_centers_data(centers_data)
+      self._refit_centers = lambda: self.fit_centers(
+          centers_data, verbose=int(verbose in ('auto', 1)))
     try:
-      history = super().fit(x, validation_data=validation_data, **kwargs)
+      history = super().fit(
+          x, validation_data=validation_data, verbose=verbose, **kwargs)
+      if centers_data is not None:
+        self._refit_centers()
     finally:
-      self._centers_data = None
-    if centers_data is not None and validation_data is None:
-      self.fit_centers(centers_data)
+      self._refit_centers = None
     return history
 
   def evaluate(self, *args, **kwargs):
     """Keras' `evaluate`: accuracy, ECE and NLL on batches of (images, class ids)."""
-    if self._centers_data is not None:
-      self.fit_centers(self._centers_data)
+    if self._refit_centers is not None:
+      self._refit_centers()
     return super().evaluate(*args, **kwargs)
+
+  def make_train_function(self, force=False):
+    # Training moves theta: centers of before are no centers any more.
+    self.center_counts.assign(tf.zeros_like(self.center_counts))
+    return super().make_train_function(force)
 
   def make_test_function(self, force=False):
     self.require_centers()
@@ -283,7 +312,7 @@ class DBLE(keras.Model):
         keras.utils.unpack_x_y_sample_weight(data)[0])
     self._check_episodes(episodes)
     _, num_ways, num_images = episodes.shape[:3]
-    labels = prototypes.episode_labels(num_ways, num_images - self.num_shots)
+    labels = prototypes.episode_labels(num_ways, num_images, self.num_shots)
     is_true_class = tf.one_hot(labels, num_ways)  # [N * K_Q, N]
 
     # Update theta with the prototypical loss (Eq. 1 to 3).
@@ -292,34 +321,37 @@ class DBLE(keras.Model):
           tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
       h = tf.reshape(h, [-1, num_ways, num_images, h.shape[-1]])
       queries = prototypes.episode_queries(h, self.num_shots)  # [E, N * K_Q, D]
-      centers = prototypes.episode_centers(h, self.num_shots)  # [E, N, D]
-      distances = prototypes.distances(queries, centers)  # [E, N * K_Q, N]
+      distances = prototypes.episode_distances(
+          queries, h, self.num_shots)  # [E, N * K_Q, N]
       log_likelihood = tf.reduce_sum(
           is_true_class * prototypes.log_likelihoods(distances), axis=-1)
       prototype_loss = -tf.reduce_mean(log_likelihood)
       theta_loss = prototype_loss + _regularization(self.encoder)
+      scaled_loss = self.optimizer.scale_loss(theta_loss)
     theta = self.encoder.trainable_variables
-    self.optimizer.apply(theta_tape.gradient(theta_loss, theta), theta)
+    self.optimizer.apply(theta_tape.gradient(scaled_loss, theta), theta)
 
     # Update phi with the confidence loss on the queries that theta got wrong (Eq. 8
-    # and 9). Phi never moves theta.
+    # and 9). Its tape begins behind the encoder: phi never moves theta.
     is_error = prototypes.predicted_labels(distances) != labels  # [E, N * K_Q]
-    queries, centers = tf.stop_gradient(queries), tf.stop_gradient(centers)
     with tf.GradientTape() as phi_tape:
       z = confidence.sample_representations(
           queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
-      distances = prototypes.distances(z, centers)
+      distances = prototypes.episode_distances(z, h, self.num_shots)
       log_likelihood = tf.reduce_sum(
           is_true_class * prototypes.log_likelihoods(distances), axis=-1)
       confidence_loss = confidence.error_loss(log_likelihood, is_error)
       phi_loss = confidence_loss + _regularization(self.confidence_model)
+      scaled_loss = self.confidence_optimizer.scale_loss(phi_loss)
     phi = self.confidence_model.trainable_variables
-    self.confidence_optimizer.apply(phi_tape.gradient(phi_loss, phi), phi)
+    self.confidence_optimizer.apply(phi_tape.gradient(scaled_loss, phi), phi)
 
+    self._loss_tracker.update_state(theta_loss + phi_loss)
     self.prototype_loss.update_state(prototype_loss)
     self.confidence_loss.update_state(confidence_loss)
     self.error_rate.update_state(tf.cast(is_error, tf.float32))
-    return _results(self.prototype_loss, self.confidence_loss, self.error_rate)
+    return _results(self._loss_tracker, self.prototype_loss, self.confidence_loss,
+                    self.error_rate)
 
   def _sigma(self, queries):
     """Eq. 8 in training mode, [E, Q, D] -> [E, Q, D]."""
@@ -377,10 +409,11 @@ class DBLE(keras.Model):
     }
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config, custom_objects=None):
     config = dict(config)
     for name in ('encoder', 'confidence_model'):
-      config[name] = keras.saving.deserialize_keras_object(config[name])
+      config[name] = keras.saving.deserialize_keras_object(
+          config[name], custom_objects=custom_objects)
     return cls(**config)
 
 
@@ -391,15 +424,25 @@ def _encode_class_sums(encoder, images, class_ids, num_classes):
       encoder(images, training=False), class_ids, num_classes)
 
 
-def _representation_size(encoder):
-  if not getattr(encoder, 'inputs', None):
+def _check_centers_data(dataset):
+  if not (isinstance(dataset, tf.data.Dataset)
+          and isinstance(dataset.element_spec, tuple)
+          and len(dataset.element_spec) >= 2
+          and dataset.cardinality() != tf.data.INFINITE_CARDINALITY):
     raise UserError(
-        'The encoder has no known input shape: wrap it as '
-        'keras.Sequential([keras.Input(image_shape), encoder]).')
-  shape = encoder.output_shape
+        'Class centers are fitted on a finite tf.data.Dataset of batches of '
+        '(images, class ids), such as Split.batches gives.')
+
+
+def _vector_size(name, model):
+  if not getattr(model, 'inputs', None):
+    raise UserError(
+        f'The {name} has no known input shape: wrap it as '
+        'keras.Sequential([keras.Input(shape), model]).')
+  shape = model.outputs[0].shape
   if len(shape) != 2:
     raise UserError(
-        f'The encoder must give a vector per image; it gives shape {shape[1:]}.')
+        f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
   return shape[-1]
 
 

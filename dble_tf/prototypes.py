@@ -31,9 +31,13 @@ def distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
   return tf.sqrt(tf.maximum(squared, _MIN_SQUARED_DISTANCE))
 
 
-def episode_labels(num_ways: int, num_queries: int) -> tf.Tensor:
-  """The labels of an episode's queries, 0..N-1 in turn: [N * K_Q] int32."""
-  return tf.repeat(tf.range(num_ways), num_queries)
+# The three functions that know how an episode is made: which of its images are
+# classified, what their labels are, and which centers they are compared with.
+
+
+def episode_labels(num_ways: int, num_images: int, num_shots: int) -> tf.Tensor:
+  """The labels 0..N-1 of an episode's queries: [N * K_Q] int32."""
+  return tf.repeat(tf.range(num_ways), num_images - num_shots)
 
 
 def episode_queries(h: tf.Tensor, num_shots: int) -> tf.Tensor:
@@ -51,9 +55,21 @@ def episode_queries(h: tf.Tensor, num_shots: int) -> tf.Tensor:
       h[:, :, num_shots:], [-1, num_ways * (num_images - num_shots), dim])
 
 
-def episode_centers(h: tf.Tensor, num_shots: int) -> tf.Tensor:
-  """Eq. 2: the mean of each class's supports, [E, N, K + K_Q, D] -> [E, N, D]."""
-  return tf.reduce_mean(tf.cast(h[:, :, :num_shots], tf.float32), axis=2)
+def episode_distances(
+    points: tf.Tensor, h: tf.Tensor, num_shots: int
+) -> tf.Tensor:
+  """Distances of points to the centers of an episode's supports (Eq. 2).
+
+  Args:
+    points: [E, N * K_Q, D], the queries or samples around them.
+    h: [E, N, K + K_Q, D].
+    num_shots: K.
+
+  Returns:
+    [E, N * K_Q, N] float32.
+  """
+  centers = tf.reduce_mean(tf.cast(h[:, :, :num_shots], tf.float32), axis=2)
+  return distances(points, centers)
 
 
 def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:

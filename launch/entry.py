@@ -28,7 +28,7 @@ def run(main: Callable[[], None]) -> None:
       print(f'error: {error}', file=sys.stderr)
       return 1
     except KeyboardInterrupt:
-      print('\ninterrupted: nothing was left half-written', file=sys.stderr)
+      print('\ninterrupted', file=sys.stderr)
       return 130
     return 0
 

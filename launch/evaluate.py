@@ -3,7 +3,8 @@
   python -m launch.evaluate --workdir=runs/digits
 """
 
-import keras
+import sys
+
 from absl import flags
 
 from launch import entry
@@ -21,15 +22,16 @@ flags.mark_flag_as_required('workdir')
 
 def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir)
-  facts = workdir.read_metrics()
+  model = workdir.load_model()
   settings = flags.FlagValues()
   experiment.define_flags(settings)
   settings(['', f'--flagfile={workdir.config}'])
   if FLAGS.data_dir:
     settings.data_dir = FLAGS.data_dir
-  model = keras.models.load_model(workdir.model, compile=False)
+  facts = workdir.read_metrics() if workdir.is_finished else report.facts(settings)
   report.write(
-      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
+      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts,
+      verbose=int(sys.stdout.isatty()))
   report.show(workdir)
 
 

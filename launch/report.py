@@ -5,6 +5,7 @@ import platform
 from importlib import metadata
 
 import numpy as np
+from absl import flags
 
 from dble_tf import atomic
 from dble_tf import datasets
@@ -56,7 +57,17 @@ def write(
     temporary.write_text(json.dumps(results, indent=2) + '\n')
 
 
-def versions() -> dict[str, str]:
+def facts(values: flags.FlagValues) -> dict:
+  """What metrics.json says of a run besides its figures and its time."""
+  return {
+      'experiment': values.experiment or values.dataset,
+      'seed': values.seed,
+      'steps': values.epochs * values.steps_per_epoch,
+      'versions': _versions(),
+  }
+
+
+def _versions() -> dict[str, str]:
   return {'python': platform.python_version(),
           **{name: metadata.version(name) for name in _PACKAGES}}
 
@@ -65,9 +76,11 @@ def show(workdir: Workdir) -> None:
   """Prints the run's figures and where its results are."""
   results = workdir.read_metrics()
   print(f'\n{results["experiment"]}, seed {results["seed"]}: '
-        f'{results["steps"]:,} steps in {results["seconds"]:.0f} s, '
-        f'{results["images_per_second"]:,.0f} images/s\n')
-  print(f'{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
+        f'{results["steps"]:,} steps', end='')
+  if 'seconds' in results:
+    print(f' in {results["seconds"]:.0f} s, '
+          f'{results["images_per_second"]:,.0f} images/s', end='')
+  print(f'\n\n{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
   for split in _SPLITS:
     for key, title in ((split, split),
                        (f'{split}_without_sigma', f'{split}, without sigma')):
@@ -76,12 +89,10 @@ def show(workdir: Workdir) -> None:
         print(f'{title:28}{100 * figures["accuracy"]:>8.2f} %'
               f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
   print()
-  exports = sorted(
-      (path for path in workdir.export.iterdir() if path.name.isdigit()),
-      key=lambda path: int(path.name))
   for title, path in (
       ('figures', workdir.metrics), ('plot', workdir.reliability),
       ('predictions', workdir.predictions), ('model', workdir.model),
-      ('SavedModel', exports[-1]), ('settings', workdir.config),
+      ('SavedModel', workdir.newest_export()), ('settings', workdir.config),
       ('curves', f'tensorboard --logdir={workdir.tensorboard}')):
-    print(f'{title:12} {path}')
+    if path is not None:
+      print(f'{title:12} {path}')

@@ -34,6 +34,7 @@ flags.mark_flag_as_required('dataset')
 def main() -> None:
   name = FLAGS.experiment or FLAGS.dataset
   workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{name}')
+  workdir.check()
   config = workdirs.config_text(FLAGS, _SETTINGS)
   if workdir.is_finished and not FLAGS.overwrite:
     if not workdir.holds(config):
@@ -54,16 +55,12 @@ def main() -> None:
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
   export.export(model, workdir.export)
-  steps = FLAGS.epochs * FLAGS.steps_per_epoch
-  images = steps * math.prod(episodes.element_spec.shape[:3])
-  report.write(workdir, model, dataset, FLAGS.batch_size, {
-      'experiment': name,
-      'seed': FLAGS.seed,
-      'steps': steps,
-      'seconds': seconds,
-      'images_per_second': images / seconds,
-      'versions': report.versions(),
-  })
+  facts = report.facts(FLAGS)
+  images = facts['steps'] * math.prod(episodes.element_spec.shape[:3])
+  report.write(
+      workdir, model, dataset, FLAGS.batch_size,
+      {**facts, 'seconds': seconds, 'images_per_second': images / seconds},
+      verbose=int(sys.stdout.isatty()))
   report.show(workdir)
 
 
@@ -78,14 +75,16 @@ def train(model, dataset, episodes, workdir) -> float:
       centers_data=dataset.train.batches(FLAGS.batch_size),
       validation_data=(
           validation.batches(FLAGS.batch_size) if len(validation) else None),
-      callbacks=[keras.callbacks.TensorBoard(
-          str(workdir.tensorboard), write_graph=False)],
+      callbacks=[
+          keras.callbacks.TensorBoard(str(workdir.tensorboard), write_graph=False),
+          keras.callbacks.TerminateOnNaN(),
+      ],
       verbose=1 if sys.stdout.isatty() else 2)
-  losses = [history.history[name][-1] for name in ('prototype_loss', 'confidence_loss')]
-  if not all(math.isfinite(loss) for loss in losses):
+  if not math.isfinite(history.history['loss'][-1]):
     raise UserError(
-        f'Training diverged: the losses of theta and phi ended at {losses}. Lower '
-        '--learning_rate or --confidence_learning_rate.')
+        f'Training diverged in epoch {len(history.epoch)}: the loss is '
+        f'{history.history["loss"][-1]}. Lower --learning_rate or '
+        '--confidence_learning_rate.')
   return time.monotonic() - start
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import zipfile
 
+import keras
 from absl import flags
 from etils import epath
 
@@ -31,21 +33,44 @@ class Workdir:
     """Whether the run here is of these settings."""
     return self.config.exists() and self.config.read_text() == config
 
+  def check(self) -> None:
+    """Refuses a directory that holds something else than a run."""
+    if (self.path.exists() and any(self.path.iterdir())
+        and not self.config.exists()):
+      raise UserError(
+          f'{self.path} is not empty and holds no run of this program: give a new '
+          'directory as --workdir.')
+
   def start(self, config: str) -> None:
-    """Removes what an earlier run left and writes down the settings."""
+    """Removes what an earlier run left, but its exports, and writes the settings."""
     # metrics.json goes first: without it nothing here counts as finished.
-    for path in (self.metrics, self.predictions, self.model, self.tensorboard,
-                 self.reliability.parent, self.export):
+    for path in (self.metrics, self.predictions, self.model, self.reliability,
+                 self.tensorboard):
       atomic.remove(path)
+    for directory in (self.path, self.reliability.parent, self.export):
+      atomic.remove_incomplete(directory)
     with atomic.replacing(self.config) as temporary:
       temporary.write_text(config)
 
+  def newest_export(self) -> epath.Path | None:
+    versions = [path for path in self.export.glob('*') if path.name.isdigit()]
+    return max(versions, key=lambda path: int(path.name), default=None)
+
   def read_metrics(self) -> dict:
-    if not self.is_finished:
-      raise UserError(
-          f'There is no finished run in {self.path}: train one with '
-          f'python -m launch.train --workdir={self.path}')
     return json.loads(self.metrics.read_text())
+
+  def load_model(self) -> keras.Model:
+    if not (self.config.exists() and self.model.exists()):
+      raise UserError(
+          f'There is no trained model in {self.path}: train one with '
+          'python -m launch.train --flagfile=launch/digits.flags '
+          f'--workdir={self.path}')
+    try:
+      return keras.models.load_model(self.model, compile=False)
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+      raise UserError(
+          f'{self.model} cannot be read ({error}): train again with '
+          '--overwrite.') from error
 
 
 def config_text(values: flags.FlagValues, names: list[str]) -> str:

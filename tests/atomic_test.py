@@ -1,4 +1,5 @@
 import pytest
+from etils import epath
 
 from dble_tf import atomic
 
@@ -34,7 +35,7 @@ def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, error):
   assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_a_killed_writer_left_is_not_mixed_into_the_next_directory(tmp_path):
+def test_what_killed_writers_left_is_not_mixed_into_the_next_directory(tmp_path):
   target = tmp_path / '1'
   killed = atomic.replacing(target)
   left = killed.__enter__()  # And never leaves: as if killed.
@@ -44,4 +45,19 @@ def test_what_a_killed_writer_left_is_not_mixed_into_the_next_directory(tmp_path
     temporary.mkdir()
     (temporary / 'fresh').write_text('whole')
   assert [path.name for path in target.iterdir()] == ['fresh']
+  atomic.remove_incomplete(epath.Path(tmp_path))
   assert list(tmp_path.iterdir()) == [target]
+
+
+def test_two_writers_never_touch_each_others_file(tmp_path):
+  target = tmp_path / 'metrics.json'
+  with atomic.replacing(target) as first:
+    first.write_text('first, whole')
+    with atomic.replacing(target) as second:
+      second.write_text('second, whole')
+    assert target.read_text() == 'second, whole'
+  assert target.read_text() == 'first, whole'
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

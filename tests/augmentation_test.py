@@ -55,3 +55,7 @@ def test_the_same_seed_augments_alike():
 def test_an_unknown_policy_names_the_known_ones():
   with pytest.raises(UserError, match='none, flip, crop_flip'):
     augmentation.augment(IMAGES, 'rotate', [0, 1])
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -4,6 +4,8 @@ import ast
 import collections
 import pathlib
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(
     path for folder in ('dble_tf', 'launch', 'tests')
@@ -56,7 +58,10 @@ def test_targets_are_named_after_their_module():
 def test_dependencies_are_the_imports():
   for target in targets():
     path = ROOT / target.srcs[0]
-    expected = {':' + name.replace('.', '_') for name in imported_modules(path)}
+    modules = set(imported_modules(path))
+    if path.name.endswith('_test.py') and (path.parent / 'conftest.py') in SOURCES:
+      modules.add(module_name(path.parent / 'conftest.py'))
+    expected = {':' + name.replace('.', '_') for name in modules}
     assert set(target.deps) == expected, target.name
     assert target.deps == sorted(target.deps), target.name
 
@@ -64,9 +69,11 @@ def test_dependencies_are_the_imports():
 def test_rules_fit_what_the_files_are():
   for target in targets():
     src = target.srcs[0]
+    runs = "\nif __name__ == '__main__':" in (ROOT / src).read_text()
     if src.endswith('_test.py'):
       expected = 'py_test'
-    elif "__name__ == '__main__'" in (ROOT / src).read_text():
+      assert runs, f'{src} would pass under Bazel without running a test'
+    elif runs:
       expected = 'py_binary'
     else:
       expected = 'py_library'
@@ -81,3 +88,7 @@ def test_every_module_has_a_test_of_its_own():
     folder = ['launch'] if package == 'launch' else []
     test = pathlib.Path(*folder, *rest).with_name(f'{path.stem}_test.py')
     assert ROOT / 'tests' / test in SOURCES, path
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

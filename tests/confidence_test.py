@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 from scipy import special
 from scipy import stats
@@ -121,3 +122,7 @@ def test_noise_is_the_same_under_xla():
   seed = tf.constant([4, 0])  # An argument, or XLA would fold the noise away.
   np.testing.assert_allclose(
       tf.function(draw, jit_compile=True)(seed), draw(seed), rtol=1e-4, atol=1e-6)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -29,3 +29,7 @@ def test_an_unknown_name_lists_the_known_ones():
     ('cifar100', 'crop_flip'), ('tiny_imagenet', 'flip')])
 def test_augmentation_is_chosen_by_the_data_set(name, policy):
   assert datasets.AUGMENTATION_POLICIES[name] == policy
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -92,3 +92,7 @@ def test_an_encoder_round_trips_through_its_file(tmp_path):
   images = np.random.default_rng(0).integers(256, size=[2, 4, 4, 1], dtype=np.uint8)
   np.testing.assert_array_equal(
       model.predict(images, verbose=0), loaded.predict(images, verbose=0))
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -121,3 +121,7 @@ def test_what_cannot_be_sampled_is_refused_at_once(class_ids, shape, message):
   with pytest.raises(UserError, match=message):
     episodes.EpisodeSampler(
         np.array(class_ids, np.int32), episodes.EpisodeShape(*shape), 0)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

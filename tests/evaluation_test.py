@@ -76,3 +76,7 @@ def test_figures_agree_with_evaluate_and_scikit_learn(model, split, predictions)
 def model_figures(model, split):
   model.compile('sgd', 'sgd')
   return model.evaluate(split.batches(7), return_dict=True, verbose=0)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -98,3 +98,7 @@ def test_keras_own_export_works_too(model, tmp_path):
   np.testing.assert_allclose(
       serve(tf.constant(IMAGES))['confidence'],
       model.predict(IMAGES, verbose=0)['confidence'], rtol=1e-4)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -97,3 +97,7 @@ def test_the_metric_round_trips_through_its_config():
       keras.metrics.serialize(metrics.ExpectedCalibrationError(num_bins=7)))
   assert metric.num_bins == 7
   assert metric.bins.shape == (3, 7)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -157,16 +157,50 @@ def test_theta_learns_from_every_query_and_phi_from_errors_alone():
   assert not np.allclose(make_model().encoder.weights[0], model.encoder.weights[0])
 
 
-def test_regularisation_reaches_each_part():
-  encoder = linear_encoder()
-  encoder.layers[-1].kernel_regularizer = keras.regularizers.L2(0.5)
-  model = DBLE(encoder, confidence.confidence_mlp(DIM, dropout=0.0, weight_decay=1.0),
-               4, num_shots=SHOTS)
-  model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
-  kernel = model.confidence_model.layers[0].kernel
-  before = kernel.numpy()
-  model.train_on_batch(separable_episodes())  # No error: weight decay is all.
-  np.testing.assert_allclose(kernel, 0.9 * before, rtol=1e-5)
+def test_weight_decay_reaches_theta_and_phi():
+  def step(decay):
+    keras.utils.set_random_seed(7)
+    encoder = keras.Sequential([
+        keras.Input(IMAGE_SHAPE, dtype='uint8'), keras.layers.Flatten(),
+        keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(decay / 2))])
+    model = DBLE(
+        encoder, confidence.confidence_mlp(DIM, dropout=0.0, weight_decay=decay), 4,
+        num_shots=SHOTS)
+    model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
+    kernels = [encoder.layers[-1].kernel, model.confidence_model.layers[0].kernel]
+    before = [kernel.numpy() for kernel in kernels]
+    model.train_on_batch(separable_episodes())
+    return before, [kernel.numpy() for kernel in kernels]
+
+  (before, plain), (_, decayed) = step(0.0), step(0.5)
+  for old, without, with_decay in zip(before, plain, decayed):
+    np.testing.assert_allclose(with_decay, without - 0.1 * 0.5 * old, rtol=1e-3, atol=1e-5)
+
+
+def test_encoder_and_confidence_model_run_in_training_mode_in_training_alone():
+
+  seen = []
+
+  class Mode(keras.layers.Layer):
+    def call(self, x, training=None):
+      seen.append(training)
+      return x
+
+  modes = Mode(), Mode()
+  encoder = keras.Sequential([
+      keras.Input(IMAGE_SHAPE), keras.layers.Flatten(), modes[0], keras.layers.Dense(DIM)])
+  confidence_model = keras.Sequential([
+      keras.Input([DIM]), modes[1], keras.layers.Dense(DIM, activation='softplus')])
+  model = DBLE(encoder, confidence_model, 4, num_shots=SHOTS)
+  model.compile('sgd', 'sgd', run_eagerly=True)
+  images = some_images()[0].astype(np.float32)
+  for use, expected in (
+      (lambda: model.train_on_batch(random_episodes().astype(np.float32)), True),
+      (lambda: model.fit_centers(batches(images, np.arange(40) % 4)), False),
+      (lambda: model.predict(images, verbose=0), False)):
+    seen.clear()
+    use()
+    assert seen and all(bool(mode) is expected for mode in seen)
 
 
 def test_an_image_is_encoded_once_for_supports_and_queries():
@@ -291,12 +325,32 @@ def test_fit_reports_losses_and_validation_at_each_epoch():
   history = model.fit(
       data, epochs=2, steps_per_epoch=3, centers_data=batches(images, class_ids),
       validation_data=batches(images, class_ids), verbose=0).history
-  assert set(history) == {'prototype_loss', 'confidence_loss', 'error_rate',
+  assert set(history) == {'loss', 'prototype_loss', 'confidence_loss', 'error_rate',
                           'val_accuracy', 'val_ece', 'val_nll'}
   assert all(len(values) == 2 for values in history.values())
-  # The last validation used the centers of the final encoder.
-  final = model.evaluate(batches(images, class_ids), return_dict=True, verbose=0)
-  assert history['val_nll'][-1] == pytest.approx(final['nll'], rel=1e-5)
+
+
+def class_means(model, images, class_ids):
+  h = model.encoder.predict(images, verbose=0)
+  return [h[class_ids == c].mean(axis=0) for c in range(4)]
+
+
+def test_every_validation_uses_the_centers_of_its_moment():
+  images, class_ids = some_images()
+  differences = []
+
+  class Compare(keras.callbacks.Callback):
+    def on_test_begin(self, logs=None):
+      differences.append(np.abs(
+          self.model.centers.numpy() - class_means(self.model, images, class_ids)).max())
+
+  model = make_model()
+  model.fit(
+      tf.data.Dataset.from_tensors(random_episodes()).repeat(), epochs=3,
+      steps_per_epoch=3, centers_data=batches(images, class_ids),
+      validation_data=batches(images, class_ids), verbose=0, callbacks=[Compare()])
+  assert len(differences) == 3
+  np.testing.assert_allclose(differences, 0, atol=1e-5)
 
 
 def test_an_epochs_losses_are_means_over_its_steps():
@@ -312,14 +366,95 @@ def test_an_epochs_losses_are_means_over_its_steps():
     assert values[0] == pytest.approx(np.mean([log[name] for log in logs]), rel=1e-4)
 
 
-def test_fit_leaves_fitted_centers_when_given_data_for_them():
+@pytest.mark.parametrize('arguments', [
+    {}, {'validation_data': batches(*some_images()), 'validation_freq': 2}])
+def test_fit_ends_with_the_centers_of_the_final_encoder(arguments):
   model = make_model()
-  model.fit(tf.data.Dataset.from_tensors(random_episodes()),
-            centers_data=batches(*some_images()), verbose=0)
   images, class_ids = some_images()
-  h = model.encoder.predict(images, verbose=0)
+  model.compile(
+      keras.optimizers.SGD(0.1, use_ema=True), keras.optimizers.SGD(0.1))
+  model.fit(tf.data.Dataset.from_tensors(random_episodes()).repeat(), epochs=3,
+            steps_per_epoch=2, centers_data=batches(images, class_ids), verbose=0,
+            **arguments)
   np.testing.assert_allclose(
-      model.centers, [h[class_ids == c].mean(axis=0) for c in range(4)], rtol=1e-4)
+      model.centers, class_means(model, images, class_ids), rtol=1e-4, atol=1e-5)
+
+
+def test_centers_of_before_training_are_not_used_after_it():
+  model = fitted_model()
+  assert model.has_centers
+  model.fit(tf.data.Dataset.from_tensors(random_episodes()), verbose=0)
+  with pytest.raises(UserError, match='fit_centers'):
+    model.predict(some_images()[0], verbose=0)
+
+
+@pytest.mark.parametrize('centers_data', [
+    some_images(),
+    tf.data.Dataset.from_tensor_slices(some_images()[0]).batch(8),
+    batches(*some_images()).repeat(),
+])
+def test_what_cannot_give_centers_is_refused_before_training(centers_data):
+  model = make_model()
+  before = weights(model)
+  with pytest.raises(UserError, match='finite tf.data.Dataset of batches'):
+    model.fit(tf.data.Dataset.from_tensors(random_episodes()),
+              centers_data=centers_data, verbose=0)
+  np.testing.assert_array_equal(before[0], weights(model)[0])
+
+
+def test_centers_take_labels_as_a_column_and_ignore_weights():
+  images, class_ids = some_images()
+  model, column = make_model(), make_model()
+  model.fit_centers(batches(images, class_ids))
+  column.fit_centers(tf.data.Dataset.from_tensor_slices(
+      (images, class_ids[:, np.newaxis], np.zeros(40))).batch(16))
+  np.testing.assert_array_equal(model.centers, column.centers)
+
+
+def test_validation_split_is_refused():
+  with pytest.raises(UserError, match='validation_data'):
+    make_model().fit(random_episodes(), validation_split=0.5, verbose=0)
+
+
+def test_metrics_named_like_the_models_own_are_refused():
+  with pytest.raises(UserError, match='accuracy already'):
+    make_model(metrics=['accuracy'])
+
+
+def test_callbacks_can_watch_the_loss_and_the_validation_figures(tmp_path):
+  model = make_model(rate=float('nan'))
+  history = model.fit(
+      tf.data.Dataset.from_tensors(random_episodes()).repeat(), epochs=4,
+      steps_per_epoch=3, callbacks=[keras.callbacks.TerminateOnNaN()], verbose=0)
+  assert len(history.epoch) == 1
+  model = make_model()
+  path = tmp_path / 'best.keras'
+  model.fit(
+      tf.data.Dataset.from_tensors(random_episodes()).repeat(), epochs=3,
+      steps_per_epoch=3, verbose=0, centers_data=batches(*some_images()),
+      validation_data=batches(*some_images()), callbacks=[
+          keras.callbacks.ModelCheckpoint(
+              path, monitor='val_nll', mode='min', save_best_only=True),
+          keras.callbacks.EarlyStopping('val_nll', mode='min')])
+  assert keras.models.load_model(path).has_centers
+
+
+def test_mixed_float16_trains_and_predicts_in_float32_where_it_matters():
+  keras.config.set_dtype_policy('mixed_float16')
+  try:
+    model = make_model(rate=0.05)
+    losses = []
+    for _ in range(20):
+      losses.append(model.train_on_batch(
+          separable_episodes(), return_dict=True)['prototype_loss'])
+      model.reset_metrics()
+    model.fit_centers(batches(*some_images()))
+    outputs = model.predict(some_images()[0], verbose=0)
+  finally:
+    keras.config.set_dtype_policy('float32')
+  assert losses[-1] < losses[0] / 2
+  assert outputs['confidence'].dtype == outputs['distances'].dtype == np.float32
+  np.testing.assert_allclose(outputs['probabilities'].sum(axis=1), 1, rtol=1e-5)
 
 
 def test_validation_without_data_for_centers_is_refused_before_training():
@@ -360,9 +495,19 @@ def test_episodes_without_queries_are_refused():
     make_model().train_on_batch(random_episodes(num_images=SHOTS))
 
 
-def test_a_confidence_model_of_another_size_is_refused():
+def test_one_optimizer_for_both_parts_is_refused():
+  model, optimizer = make_model(), keras.optimizers.SGD()
+  with pytest.raises(UserError, match='an optimizer each'):
+    model.compile(optimizer, optimizer)
+
+
+@pytest.mark.parametrize('confidence_model', [
+    confidence.confidence_mlp(4),
+    keras.Sequential([keras.Input([DIM]), keras.layers.Dense(7)]),
+])
+def test_a_confidence_model_of_another_size_is_refused(confidence_model):
   with pytest.raises(UserError, match=r'confidence_mlp\(3\)'):
-    DBLE(linear_encoder(), confidence.confidence_mlp(4), 4, num_shots=1)
+    DBLE(linear_encoder(), confidence_model, 4, num_shots=1)
 
 
 def test_an_encoder_that_gives_no_vector_is_refused():
@@ -400,8 +545,9 @@ def test_config_mirrors_the_constructor():
 
 
 def test_a_saved_model_predicts_the_same(tmp_path):
-  model = fitted_model()
+  model = make_model()
   model.train_on_batch(random_episodes())
+  model.fit_centers(batches(*some_images()))
   model.save(tmp_path / 'model.keras')
   loaded = keras.models.load_model(tmp_path / 'model.keras')
   images, _ = some_images()
@@ -466,3 +612,7 @@ def test_two_episodes_of_digits_overfit():
   history = model.fit(two, steps_per_epoch=20, epochs=6, verbose=0).history
   assert history['prototype_loss'][-1] < 0.02 < 0.2 < history['prototype_loss'][0]
   assert history['error_rate'][-1] == 0
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from matplotlib import image
 
 from dble_tf import plots
@@ -35,3 +36,7 @@ def test_bars_are_as_high_as_the_accuracy_of_their_bin(tmp_path):
 def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
   plots.reliability_diagram(tmp_path / 'p.png', {'A': predictions([1.0, 0.0], [1, 0])})
   assert (tmp_path / 'p.png').stat().st_size > 1000
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

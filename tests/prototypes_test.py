@@ -52,15 +52,20 @@ def test_the_first_k_images_of_a_class_make_its_center_and_the_rest_are_queries(
   queries = prototypes.episode_queries(h, num_shots=2)
   np.testing.assert_array_equal(
       queries[..., 0], [[2, 3, 6, 7], [10, 11, 14, 15]])
-  np.testing.assert_array_equal(prototypes.episode_labels(2, 2), [0, 0, 1, 1])
-  centers = prototypes.episode_centers(h, num_shots=2)
-  np.testing.assert_allclose(centers[..., 0], [[0.5, 4.5], [8.5, 12.5]])
+  np.testing.assert_array_equal(prototypes.episode_labels(2, 4, 2), [0, 0, 1, 1])
+  # The centers are 0.5 and 4.5 in the first episode, 8.5 and 12.5 in the second.
+  np.testing.assert_allclose(
+      prototypes.episode_distances(queries, h, num_shots=2),
+      [[[1.5, 2.5], [2.5, 1.5], [5.5, 1.5], [6.5, 2.5]]] * 2, rtol=1e-4)
 
 
 def test_episode_centers_are_means_over_each_dimension():
+  # Supports (1, 0), (3, 2) and (0, 0), (0, -4): centers (2, 1) and (0, -2).
   h = tf.constant([[[[1.0, 0.0], [3.0, 2.0]], [[0.0, 0.0], [0.0, -4.0]]]])
+  points = tf.constant([[[2.0, 4.0], [0.0, 1.0]]])
   np.testing.assert_allclose(
-      prototypes.episode_centers(h, num_shots=2), [[[2, 1], [0, -2]]])
+      prototypes.episode_distances(points, h, num_shots=2),
+      [[[3, 40**0.5], [2, 3]]], rtol=1e-5)
 
 
 def test_likelihoods_are_a_softmax_over_negative_distances():
@@ -93,3 +98,7 @@ def test_class_sums_of_batches_add_up_to_the_class_means():
     np.testing.assert_allclose(
         sums[class_id] / counts[class_id], h[class_ids == class_id].mean(axis=0),
         rtol=1e-4, atol=1e-6)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -77,6 +77,15 @@ def from_arrays(
   num_classes = int(train.class_ids.max()) + 1
   if class_names is None:
     class_names = [str(class_id) for class_id in range(num_classes)]
+  if train.images.shape[1:] != test.images.shape[1:]:
+    raise UserError(
+        f'Training images are of shape {train.images.shape[1:]}, test images of '
+        f'shape {test.images.shape[1:]}: resize them to one.')
+  missing = np.setdiff1d(np.arange(len(class_names)), train.class_ids)
+  if missing.size:
+    raise UserError(
+        f'The train split has no image of class {missing[0]} '
+        f'({class_names[missing[0]]}).')
   for name, split in (('train', train), ('test', test)):
     if split.class_ids.max(initial=0) >= len(class_names):
       raise UserError(

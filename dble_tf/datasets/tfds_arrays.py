@@ -40,8 +40,10 @@ def _download(builder):
   except Exception as error:  # TFDS passes on whatever its libraries raise.
     raise UserError(
         f'The data set {builder.name} is not prepared in {builder.data_dir}, and '
-        f'downloading it failed: {_first_line(error)}\nOn a machine with access '
-        f'to the internet, run\n  tfds build {builder.name} --data_dir=DIR\n'
+        f'downloading it failed: {_first_line(error)}\n'
+        'On a machine with access to the internet, run\n'
+        "  python -c \"from dble_tf import datasets; "
+        f"datasets.load('{builder.name}', 'DIR')\"\n"
         'and copy DIR here, then pass it as --data_dir.') from error
 
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from sklearn import datasets as sklearn_datasets
 
 from dble_tf.datasets import digits
@@ -21,3 +22,7 @@ def test_every_digit_is_in_test_in_proportion():
   _, (_, test_ids), _ = digits.load_arrays()
   counts = np.bincount(test_ids)
   assert counts.min() >= 57 and counts.max() <= 62
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

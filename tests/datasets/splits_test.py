@@ -64,6 +64,8 @@ def test_grey_images_without_a_channel_get_one():
     ({'test': (TEST[0][:0], TEST[1][:0])}, 'test split is empty'),
     ({'train': (TRAIN[0], TRAIN[1] - 1)}, 'integers from 0'),
     ({'train': (TRAIN[0], TRAIN[1] + 0.5)}, 'integers from 0'),
+    ({'test': (np.zeros([6, 2, 2, 1], np.uint8), TEST[1])}, 'resize them to one'),
+    ({'class_names': ['a', 'b', 'c', 'd']}, r'no image of class 3 \(d\)'),
     ({'class_names': ['a', 'b']}, 'class id 2, but there are only 2 classes'),
     ({'validation_size': 2}, 'at least one of each'),
     ({'validation_size': 399}, 'at least one of each'),
@@ -73,3 +75,7 @@ def test_grey_images_without_a_channel_get_one():
 def test_what_is_wrong_with_the_data_is_said(change, message):
   with pytest.raises(UserError, match=message):
     splits.from_arrays(**{'train': TRAIN, 'test': TEST, **change})
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

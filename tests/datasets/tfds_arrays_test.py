@@ -79,4 +79,8 @@ def test_what_is_neither_prepared_nor_downloadable_says_how_to_prepare_it(tmp_pa
   message = str(caught.value)
   assert 'fashion_mnist is not prepared' in message
   assert str(tmp_path) in message
-  assert 'tfds build fashion_mnist --data_dir=DIR' in message
+  assert "datasets.load('fashion_mnist', 'DIR')" in message
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

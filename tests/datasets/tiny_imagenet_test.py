@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
@@ -53,3 +54,7 @@ def test_the_builder_reads_the_published_layout(tmp_path, monkeypatch):
 
 def test_it_is_registered_with_tfds():
   assert tiny_imagenet.TinyImagenet.name in tfds.list_builders()
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

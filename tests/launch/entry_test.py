@@ -36,3 +36,7 @@ def test_stray_arguments_are_refused():
   assert done.returncode == 1
   assert 'ran' not in done.stdout
   assert 'Unexpected arguments: cifar10' in done.stdout + done.stderr
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -70,9 +70,28 @@ def test_episodes_have_all_classes_unless_told_otherwise(digits):
   assert some.element_spec.shape == [4, 6, 5, 8, 8, 1]
 
 
+def test_training_images_are_augmented_as_the_data_set_asks():
+  images = np.random.default_rng(0).integers(256, size=[8, 6, 6, 3], dtype=np.uint8)
+  originals = {image.tobytes() for image in images}
+
+  def share_of_originals(policy):
+    data = datasets.from_arrays((images, np.arange(8) % 2), (images, np.arange(8) % 2),
+                                augmentation_policy=policy)
+    episode = next(experiment.make_episodes(
+        parse('--num_shots=2', '--num_queries=2'), data).as_numpy_iterator())
+    return np.mean([image.tobytes() in originals for image in episode.reshape(8, 6, 6, 3)])
+
+  assert share_of_originals('none') == 1
+  assert share_of_originals('crop_flip') < 0.5
+
+
 def test_the_model_has_the_sizes_of_the_flags(digits):
   model = experiment.build_model(
       parse('--representation_size=32', '--num_samples=7', '--num_shots=3'), digits)
   assert model.encoder.output_shape == (None, 32)
   assert model.noise.shape == (7, 32)
   assert model.num_shots == 3
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

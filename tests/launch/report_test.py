@@ -3,12 +3,14 @@ import json
 import keras
 import numpy as np
 import pytest
+from absl import flags
 
 from dble_tf import confidence
 from dble_tf import datasets
 from dble_tf import encoders
 from dble_tf import export
 from dble_tf.model import DBLE
+from launch import experiment
 from launch import report
 from launch import workdir as workdirs
 
@@ -57,7 +59,23 @@ def test_without_a_validation_split_test_stands_alone(trained, tmp_path):
   assert 'validation' not in json.loads(workdir.metrics.read_text())
 
 
-def test_versions_name_what_results_depend_on():
-  versions = report.versions()
-  assert versions['keras'] == keras.__version__
-  assert {'python', 'tensorflow', 'tensorflow-probability'} <= set(versions)
+def test_facts_name_what_results_depend_on():
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  values(['test', '--dataset=digits', '--epochs=3', '--steps_per_epoch=7', '--seed=4'])
+  facts = report.facts(values)
+  assert (facts['experiment'], facts['seed'], facts['steps']) == ('digits', 4, 21)
+  assert facts['versions']['keras'] == keras.__version__
+  assert {'python', 'tensorflow', 'tensorflow-probability'} <= set(facts['versions'])
+
+
+def test_a_run_of_unknown_duration_and_export_can_be_shown(trained, tmp_path, capsys):
+  model, data = trained
+  workdir = workdirs.Workdir(tmp_path)
+  report.write(workdir, model, data, 16, {'experiment': 'tiny', 'seed': 0, 'steps': 5})
+  report.show(workdir)
+  assert 'tiny, seed 0: 5 steps\n' in capsys.readouterr().out
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

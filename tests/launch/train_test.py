@@ -1,8 +1,11 @@
 """The whole way, as a newcomer goes it: train, evaluate, load, serve."""
 
 import json
+import re
 import signal
 import subprocess
+import sys
+import time
 
 import keras
 import numpy as np
@@ -67,6 +70,30 @@ def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
         outputs['confidence'], predictions['confidence'], rtol=1e-4)
 
 
+def test_validation_and_centers_come_from_their_own_splits(finished):
+  workdir, done = finished
+  figures = json.loads((workdir / 'metrics.json').read_text())['validation']
+  # The last epoch validated on the very split that metrics.json calls validation.
+  last_epoch = done.stdout[done.stdout.rindex('val_accuracy'):]
+  shown = dict(re.findall(r'val_(\w+): ([0-9.e-]+)', last_epoch))
+  for name, value in figures.items():
+    assert float(shown[name]) == pytest.approx(value, rel=1e-2), name
+  model = keras.models.load_model(workdir / 'model.keras')
+  train = datasets.load('digits', validation_size=200).train
+  h = model.encoder.predict(train.images, verbose=0)
+  np.testing.assert_allclose(
+      model.centers, [h[train.class_ids == c].mean(axis=0) for c in range(10)],
+      rtol=1e-3, atol=1e-4)
+
+
+def test_a_new_process_loads_the_model_with_the_package_alone(finished):
+  workdir, _ = finished
+  subprocess.run(
+      [sys.executable, '-c', 'import keras, dble_tf, sys; '
+       'assert keras.models.load_model(sys.argv[1]).has_centers',
+       workdir / 'model.keras'], check=True)
+
+
 def test_curves_are_written_for_tensorboard(finished):
   workdir, _ = finished
   tags = set()
@@ -108,6 +135,8 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
   done = train_digits(tmp_path, '--seed=1', '--overwrite')
   assert done.returncode == 0, done.stderr
   assert json.loads((tmp_path / 'metrics.json').read_text())['seed'] == 1
+  # Servers see a new version.
+  assert {path.name for path in (tmp_path / 'export').iterdir()} == {'1', '2'}
 
 
 @pytest.mark.parametrize('arguments, message', [
@@ -125,6 +154,22 @@ def test_a_bad_setting_is_named_before_any_work(
   assert message in done.stdout + done.stderr
   assert 'Traceback' not in done.stderr
   assert not (tmp_path / 'run').exists()
+
+
+def test_a_directory_of_something_else_is_left_alone(train_digits, tmp_path):
+  (tmp_path / 'plots').mkdir()
+  done = train_digits(tmp_path)
+  assert done.returncode == 1
+  assert 'holds no run' in done.stderr and 'Traceback' not in done.stderr
+  assert [path.name for path in tmp_path.iterdir()] == ['plots']
+
+
+def test_a_diverging_run_stops_and_says_so(train_digits, tmp_path):
+  done = train_digits(tmp_path / 'run', '--learning_rate=1e30', '--weight_decay=1e30')
+  assert done.returncode == 1
+  assert 'Training diverged in epoch 1' in done.stderr
+  assert '--learning_rate' in done.stderr and 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run' / 'metrics.json').exists()
 
 
 def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
@@ -145,3 +190,16 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
   assert not (workdir / 'metrics.json').exists()
   assert not (workdir / 'model.keras').exists()
   assert train_digits(workdir).returncode == 0
+
+
+def test_ctrl_c_while_modules_load_shows_no_traceback(command):
+  process = subprocess.Popen(
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE, **command('train', '--help'))
+  time.sleep(1.5)
+  process.send_signal(signal.SIGINT)
+  _, errors = process.communicate(timeout=120)
+  assert 'Traceback' not in errors
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -1,6 +1,7 @@
 import pytest
 from absl import flags
 
+from dble_tf import atomic
 from dble_tf.errors import UserError
 from launch import experiment
 from launch import workdir as workdirs
@@ -15,9 +16,29 @@ def test_a_run_is_finished_once_its_metrics_are_there(tmp_path):
   assert workdir.read_metrics() == {'seed': 1}
 
 
-def test_an_unfinished_run_has_no_metrics_to_read(tmp_path):
-  with pytest.raises(UserError, match='no finished run'):
-    workdirs.Workdir(tmp_path).read_metrics()
+def test_without_a_model_it_says_how_to_train_one(tmp_path):
+  with pytest.raises(UserError, match='no trained model'):
+    workdirs.Workdir(tmp_path).load_model()
+
+
+def test_a_truncated_model_is_named(tmp_path):
+  workdir = workdirs.Workdir(tmp_path)
+  workdir.start('--seed=1\n')
+  workdir.model.write_bytes(b'PK half of a zip')
+  with pytest.raises(UserError, match='model.keras cannot be read'):
+    workdir.load_model()
+
+
+def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path):
+  workdir = workdirs.Workdir(tmp_path / 'thesis')
+  workdir.check()  # Not there yet: welcome.
+  workdir.path.mkdir()
+  workdir.check()  # Empty: welcome.
+  (workdir.path / 'plots').mkdir()
+  with pytest.raises(UserError, match='holds no run'):
+    workdir.check()
+  workdir.config.write_text('--seed=1\n')
+  workdir.check()  # A run: welcome.
 
 
 def test_settings_are_recognised(tmp_path):
@@ -30,14 +51,27 @@ def test_settings_are_recognised(tmp_path):
 
 def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   workdir = workdirs.Workdir(tmp_path)
-  for path in (workdir.metrics, workdir.model, workdir.predictions,
-               workdir.reliability, workdir.export / '1' / 'saved_model.pb',
-               workdir.tensorboard / 'events', workdir.path / 'notes.txt'):
+  results = [workdir.metrics, workdir.model, workdir.predictions, workdir.reliability,
+             workdir.tensorboard / 'events']
+  others = [workdir.export / '1' / 'saved_model.pb', workdir.path / 'notes.txt',
+            workdir.reliability.parent / 'mine.png']
+  for path in results + others:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('old')
+  killed = atomic.replacing(workdir.export / '2').__enter__()
+  killed.mkdir()
   workdir.start('--seed=1\n')
-  assert sorted(path.name for path in tmp_path.iterdir()) == [
-      'config.flags', 'notes.txt']
+  assert not any(path.exists() for path in [*results, killed])
+  assert all(path.exists() for path in others)
+  assert workdir.newest_export().name == '1'
+
+
+def test_the_newest_export_is_the_highest_number(tmp_path):
+  workdir = workdirs.Workdir(tmp_path)
+  assert workdir.newest_export() is None
+  for name in ('2', '10', 'notes'):
+    (workdir.export / name).mkdir(parents=True)
+  assert workdir.newest_export().name == '10'
 
 
 def test_the_settings_of_a_run_are_a_flagfile_that_gives_the_same_again(tmp_path):
@@ -55,3 +89,7 @@ def test_the_settings_of_a_run_are_a_flagfile_that_gives_the_same_again(tmp_path
   assert again == text
   assert parsed.decay_at == ['0.3', '0.6']
   assert (parsed.seed, parsed.learning_rate, parsed.num_ways) == (5, 0.03, None)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
