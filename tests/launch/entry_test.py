@@ -24,6 +24,14 @@ def test_errors_are_told_without_a_traceback(error, code, message):
   assert 'Traceback' not in done.stderr
 
 
+def test_ctrl_c_while_modules_load_shows_no_traceback():
+  done = subprocess.run(
+      [sys.executable, '-c', 'import launch; raise KeyboardInterrupt'],
+      capture_output=True, text=True)
+  assert done.returncode != 0
+  assert done.stderr == 'interrupted\n'
+
+
 def test_a_mistake_of_ours_keeps_its_traceback():
   done = run('def main(): raise KeyError("bug")\nentry.run(main)')
   assert done.returncode == 1
