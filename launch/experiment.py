@@ -99,6 +99,10 @@ def _are_rising_fractions(texts: list[str]) -> bool:
   return all(a < b for a, b in zip([0.0, *fractions], [*fractions, 1.0]))
 
 
+def name(values: flags.FlagValues) -> str:
+  return values.experiment or values.dataset
+
+
 def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
   return datasets.load(
       values.dataset, values.data_dir, values.validation_size, values.seed)

@@ -12,6 +12,7 @@ from dble_tf import datasets
 from dble_tf import evaluation
 from dble_tf import plots
 from dble_tf.model import DBLE
+from launch import experiment
 from launch.workdir import Workdir
 
 _PACKAGES = ('tensorflow', 'keras', 'tensorflow-probability', 'tensorflow-datasets')
@@ -60,7 +61,7 @@ def write(
 def facts(values: flags.FlagValues) -> dict:
   """What metrics.json says of a run besides its figures and its time."""
   return {
-      'experiment': values.experiment or values.dataset,
+      'experiment': experiment.name(values),
       'seed': values.seed,
       'steps': values.epochs * values.steps_per_epoch,
       'versions': _versions(),

@@ -32,8 +32,7 @@ flags.mark_flag_as_required('dataset')
 
 
 def main() -> None:
-  name = FLAGS.experiment or FLAGS.dataset
-  workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{name}')
+  workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}')
   workdir.check()
   config = workdirs.config_text(FLAGS, _SETTINGS)
   if workdir.is_finished and not FLAGS.overwrite:

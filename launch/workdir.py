@@ -35,8 +35,10 @@ class Workdir:
 
   def check(self) -> None:
     """Refuses a directory that holds something else than a run."""
-    if (self.path.exists() and any(self.path.iterdir())
-        and not self.config.exists()):
+    if self.config.exists() or not self.path.exists():
+      return
+    atomic.remove_incomplete(self.path)
+    if any(self.path.iterdir()):
       raise UserError(
           f'{self.path} is not empty and holds no run of this program: give a new '
           'directory as --workdir.')

@@ -34,6 +34,8 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path):
   workdir.check()  # Not there yet: welcome.
   workdir.path.mkdir()
   workdir.check()  # Empty: welcome.
+  atomic.replacing(workdir.config).__enter__().write_text('half')
+  workdir.check()  # Killed while it began: welcome.
   (workdir.path / 'plots').mkdir()
   with pytest.raises(UserError, match='holds no run'):
     workdir.check()
