@@ -40,14 +40,14 @@ def export(model: DBLE, directory: str | os.PathLike) -> epath.Path:
   archive = keras.export.ExportArchive()
   archive.add_endpoint('serve', serve, input_signature=[
       tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype, name='images')])
-  target = epath.Path(directory) / str(_next_version(epath.Path(directory)))
+  newest = max([int(path.name) for path in versions(directory)], default=0)
+  target = epath.Path(directory) / str(newest + 1)
   with atomic.replacing(target) as temporary:
     archive.write_out(str(temporary), verbose=False)
   return target
 
 
-def _next_version(directory: epath.Path) -> int:
-  if not directory.exists():
-    return 1
-  versions = [int(path.name) for path in directory.iterdir() if path.name.isdigit()]
-  return max(versions, default=0) + 1
+def versions(directory: str | os.PathLike) -> list[epath.Path]:
+  """The versions under `directory`, oldest first."""
+  paths = [path for path in epath.Path(directory).glob('*') if path.name.isdigit()]
+  return sorted(paths, key=lambda path: int(path.name))

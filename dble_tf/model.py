@@ -313,7 +313,6 @@ class DBLE(keras.Model):
     self._check_episodes(episodes)
     _, num_ways, num_images = episodes.shape[:3]
     labels = prototypes.episode_labels(num_ways, num_images, self.num_shots)
-    is_true_class = tf.one_hot(labels, num_ways)  # [N * K_Q, N]
 
     # Update theta with the prototypical loss (Eq. 1 to 3).
     with tf.GradientTape() as theta_tape:
@@ -323,9 +322,8 @@ class DBLE(keras.Model):
       queries = prototypes.episode_queries(h, self.num_shots)  # [E, N * K_Q, D]
       distances = prototypes.episode_distances(
           queries, h, self.num_shots)  # [E, N * K_Q, N]
-      log_likelihood = tf.reduce_sum(
-          is_true_class * prototypes.log_likelihoods(distances), axis=-1)
-      prototype_loss = -tf.reduce_mean(log_likelihood)
+      prototype_loss = -tf.reduce_mean(
+          prototypes.true_log_likelihoods(distances, labels))
       theta_loss = prototype_loss + _regularization(self.encoder)
       scaled_loss = self.optimizer.scale_loss(theta_loss)
     theta = self.encoder.trainable_variables
@@ -338,9 +336,8 @@ class DBLE(keras.Model):
       z = confidence.sample_representations(
           queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
       distances = prototypes.episode_distances(z, h, self.num_shots)
-      log_likelihood = tf.reduce_sum(
-          is_true_class * prototypes.log_likelihoods(distances), axis=-1)
-      confidence_loss = confidence.error_loss(log_likelihood, is_error)
+      confidence_loss = confidence.error_loss(
+          prototypes.true_log_likelihoods(distances, labels), is_error)
       phi_loss = confidence_loss + _regularization(self.confidence_model)
       scaled_loss = self.confidence_optimizer.scale_loss(phi_loss)
     phi = self.confidence_model.trainable_variables

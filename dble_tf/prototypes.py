@@ -84,6 +84,23 @@ def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:
   return tf.nn.log_softmax(-distances_to_centers, axis=-1)
 
 
+def true_log_likelihoods(
+    distances_to_centers: tf.Tensor, labels: tf.Tensor
+) -> tf.Tensor:
+  """Log of Eq. 3 (and of Eq. 9) at the true class.
+
+  Args:
+    distances_to_centers: [..., Q, C].
+    labels: [Q] integers, the same for every leading index.
+
+  Returns:
+    [..., Q].
+  """
+  is_true_class = tf.one_hot(labels, distances_to_centers.shape[-1])
+  return tf.reduce_sum(
+      is_true_class * log_likelihoods(distances_to_centers), axis=-1)
+
+
 def predicted_labels(distances_to_centers: tf.Tensor) -> tf.Tensor:
   """Eq. 6: the nearest center, [..., C] -> [...] int32."""
   return tf.argmin(distances_to_centers, axis=-1, output_type=tf.int32)

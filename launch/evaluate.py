@@ -3,8 +3,6 @@
   python -m launch.evaluate --workdir=runs/digits
 """
 
-import sys
-
 from absl import flags
 
 from launch import entry
@@ -30,8 +28,7 @@ def main() -> None:
     settings.data_dir = FLAGS.data_dir
   facts = workdir.read_metrics() if workdir.is_finished else report.facts(settings)
   report.write(
-      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts,
-      verbose=int(sys.stdout.isatty()))
+      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
   report.show(workdir)
 
 

@@ -1,5 +1,6 @@
 """The flags of an experiment, and the data set, episodes and model they describe."""
 
+import functools
 import math
 
 import keras
@@ -21,73 +22,44 @@ _GRADIENT_NORM = 1.0
 
 def define_flags(values: flags.FlagValues) -> list[str]:
   """Defines what determines a run's outcome, and returns the flags' names."""
+  string, enum, integer, real, strings, validator = (
+      functools.partial(define, flag_values=values)
+      for define in (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer,
+                     flags.DEFINE_float, flags.DEFINE_list, flags.register_validator))
   before = set(values)
-  flags.DEFINE_string(
-      'experiment', None, 'Name of the run; the data set where none is given.',
-      flag_values=values)
 
-  flags.DEFINE_enum(
-      'dataset', None, list(datasets.AUGMENTATION_POLICIES), 'Data set.',
-      flag_values=values)
-  flags.DEFINE_string(
-      'data_dir', None, "Where TFDS keeps its data; TFDS' default if not given.",
-      flag_values=values)
-  flags.DEFINE_integer(
-      'validation_size', 0, 'Training images held out, class by class, for '
-      'validation.', lower_bound=0, flag_values=values)
+  string('experiment', None, 'Name of the run; the data set where none is given.')
+  enum('dataset', None, list(datasets.AUGMENTATION_POLICIES), 'Data set.')
+  string('data_dir', None, "Where TFDS keeps its data; TFDS' default if not given.")
+  integer('validation_size', 0, 'Training images held out, class by class, for '
+          'validation.', lower_bound=0)
 
-  flags.DEFINE_integer(
-      'num_ways', None, 'N: classes an episode; all if not given.', lower_bound=2,
-      flag_values=values)
-  flags.DEFINE_integer(
-      'num_shots', 10, 'K: supports a class and episode.', lower_bound=1,
-      flag_values=values)
-  flags.DEFINE_integer(
-      'num_queries', 10, 'K_Q: queries a class and episode.', lower_bound=1,
-      flag_values=values)
-  flags.DEFINE_integer(
-      'episodes_per_step', 1, 'E: episodes an update.', lower_bound=1,
-      flag_values=values)
+  integer('num_ways', None, 'N: classes an episode; all if not given.', lower_bound=2)
+  integer('num_shots', 10, 'K: supports a class and episode.', lower_bound=1)
+  integer('num_queries', 10, 'K_Q: queries a class and episode.', lower_bound=1)
+  integer('episodes_per_step', 1, 'E: episodes an update.', lower_bound=1)
 
-  flags.DEFINE_enum(
-      'encoder', 'mlp', list(encoders.ENCODERS), 'f_theta.', flag_values=values)
-  flags.DEFINE_integer(
-      'representation_size', 512, "D: the encoder's outputs.", lower_bound=1,
-      flag_values=values)
-  flags.DEFINE_float(
-      'weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
-      lower_bound=0, flag_values=values)
-  flags.DEFINE_integer(
-      'num_samples', 20, 'U: representations sampled per image at inference.',
-      lower_bound=1, flag_values=values)
+  enum('encoder', 'mlp', list(encoders.ENCODERS), 'f_theta.')
+  integer('representation_size', 512, "D: the encoder's outputs.", lower_bound=1)
+  real('weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
+       lower_bound=0)
+  integer('num_samples', 20, 'U: representations sampled per image at inference.',
+          lower_bound=1)
 
-  flags.DEFINE_integer(
-      'epochs', 10, 'Validations, at each of which class centers are fitted.',
-      lower_bound=1, flag_values=values)
-  flags.DEFINE_integer(
-      'steps_per_epoch', 100, 'Updates an epoch.', lower_bound=1,
-      flag_values=values)
-  flags.DEFINE_float(
-      'learning_rate', 0.1, "Theta's initial rate.", lower_bound=0,
-      flag_values=values)
-  flags.DEFINE_float(
-      'confidence_learning_rate', 0.1, "Phi's initial rate.", lower_bound=0,
-      flag_values=values)
-  flags.DEFINE_list(
-      'decay_at', ['0.5', '0.75'], 'Fractions of the whole training at which '
-      'both rates are divided by 10.', flag_values=values)
-  flags.register_validator(
-      'decay_at', _are_rising_fractions, 'give rising fractions between 0 and 1, '
-      'such as --decay_at=0.5,0.75', flag_values=values)
+  integer('epochs', 10, 'Validations, at each of which class centers are fitted.',
+          lower_bound=1)
+  integer('steps_per_epoch', 100, 'Updates an epoch.', lower_bound=1)
+  real('learning_rate', 0.1, "Theta's initial rate.", lower_bound=0)
+  real('confidence_learning_rate', 0.1, "Phi's initial rate.", lower_bound=0)
+  strings('decay_at', ['0.5', '0.75'], 'Fractions of the whole training at which '
+          'both rates are divided by 10.')
+  validator('decay_at', _are_rising_fractions, 'give rising fractions between 0 and '
+            '1, such as --decay_at=0.5,0.75')
   for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):
-    flags.register_validator(
-        name, math.isfinite, 'give a finite number', flag_values=values)
-  flags.DEFINE_integer(
-      'batch_size', 500, 'Images at a time outside training.', lower_bound=1,
-      flag_values=values)
-  flags.DEFINE_integer(
-      'seed', 0, 'Of weights, episodes, noise and the validation split.',
-      lower_bound=0, upper_bound=2**31 - 1, flag_values=values)
+    validator(name, math.isfinite, 'give a finite number')
+  integer('batch_size', 500, 'Images at a time outside training.', lower_bound=1)
+  integer('seed', 0, 'Of weights, episodes, noise and the validation split.',
+          lower_bound=0, upper_bound=2**31 - 1)
   return sorted(set(values) - before)
 
 
@@ -108,16 +80,11 @@ def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
       values.dataset, values.data_dir, values.validation_size, values.seed)
 
 
-def episode_shape(
-    values: flags.FlagValues, dataset: datasets.Dataset) -> episodes.EpisodeShape:
-  return episodes.EpisodeShape(
-      values.num_ways or dataset.num_classes, values.num_shots, values.num_queries)
-
-
 def make_episodes(
     values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
-  sampler = episodes.EpisodeSampler(
-      dataset.train.class_ids, episode_shape(values, dataset), values.seed)
+  shape = episodes.EpisodeShape(
+      values.num_ways or dataset.num_classes, values.num_shots, values.num_queries)
+  sampler = episodes.EpisodeSampler(dataset.train.class_ids, shape, values.seed)
   return episodes.episode_dataset(
       dataset.train.images, sampler, values.episodes_per_step,
       augmentation_policy=dataset.augmentation_policy)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 from importlib import metadata
 
 import numpy as np
@@ -10,6 +11,7 @@ from absl import flags
 from dble_tf import atomic
 from dble_tf import datasets
 from dble_tf import evaluation
+from dble_tf import export
 from dble_tf import plots
 from dble_tf.model import DBLE
 from launch import experiment
@@ -25,7 +27,6 @@ def write(
     dataset: datasets.Dataset,
     batch_size: int,
     facts: dict,
-    verbose: int = 0,
 ) -> None:
   """Evaluates a model and writes predictions.npz, the plot and metrics.json.
 
@@ -35,14 +36,14 @@ def write(
     dataset: whose test and validation splits are evaluated.
     batch_size: images at a time.
     facts: what metrics.json says besides the figures.
-    verbose: 1 shows progress.
   """
   results = dict(facts)
   for name in _SPLITS:
     split = getattr(dataset, name)
     if not len(split):
       continue
-    predictions = evaluation.predict(model, split, batch_size, verbose)
+    predictions = evaluation.predict(
+        model, split, batch_size, verbose=int(sys.stdout.isatty()))
     plain = evaluation.without_sigma(predictions)
     results[name] = evaluation.figures(predictions)
     results[f'{name}_without_sigma'] = evaluation.figures(plain)
@@ -93,7 +94,7 @@ def show(workdir: Workdir) -> None:
   for title, path in (
       ('figures', workdir.metrics), ('plot', workdir.reliability),
       ('predictions', workdir.predictions), ('model', workdir.model),
-      ('SavedModel', workdir.newest_export()), ('settings', workdir.config),
+      *(('SavedModel', path) for path in export.versions(workdir.export)[-1:]),
+      ('settings', workdir.config),
       ('curves', f'tensorboard --logdir={workdir.tensorboard}')):
-    if path is not None:
-      print(f'{title:12} {path}')
+    print(f'{title:12} {path}')

@@ -58,8 +58,7 @@ def main() -> None:
   images = facts['steps'] * math.prod(episodes.element_spec.shape[:3])
   report.write(
       workdir, model, dataset, FLAGS.batch_size,
-      {**facts, 'seconds': seconds, 'images_per_second': images / seconds},
-      verbose=int(sys.stdout.isatty()))
+      {**facts, 'seconds': seconds, 'images_per_second': images / seconds})
   report.show(workdir)
 
 

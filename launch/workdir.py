@@ -54,10 +54,6 @@ class Workdir:
     with atomic.replacing(self.config) as temporary:
       temporary.write_text(config)
 
-  def newest_export(self) -> epath.Path | None:
-    versions = [path for path in self.export.glob('*') if path.name.isdigit()]
-    return max(versions, key=lambda path: int(path.name), default=None)
-
   def read_metrics(self) -> dict:
     return json.loads(self.metrics.read_text())
 

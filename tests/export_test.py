@@ -75,6 +75,13 @@ def test_each_export_is_a_new_version(model, tmp_path):
   assert export.export(model, tmp_path).name == '9'
 
 
+def test_versions_are_the_numbers_in_their_order(tmp_path):
+  assert export.versions(tmp_path / 'missing') == []
+  for name in ('10', '2', 'notes'):
+    (tmp_path / name).mkdir()
+  assert [path.name for path in export.versions(tmp_path)] == ['2', '10']
+
+
 def test_a_failed_export_leaves_no_version(model, tmp_path, monkeypatch):
   def fail(archive, path, *args, **kwargs):
     tf.io.gfile.makedirs(f'{path}/variables')

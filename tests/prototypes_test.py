@@ -76,6 +76,13 @@ def test_likelihoods_are_a_softmax_over_negative_distances():
       likelihoods, [[4 / 7, 2 / 7, 1 / 7]], rtol=1e-6)
 
 
+def test_the_likelihood_of_the_true_class_is_taken_for_each_query():
+  d = np.log([[[1.0, 3.0], [4.0, 1.0]], [[1.0, 1.0], [1.0, 9.0]]])
+  likelihoods = tf.exp(prototypes.true_log_likelihoods(
+      tf.constant(d, tf.float32), tf.constant([0, 1])))
+  np.testing.assert_allclose(likelihoods, [[0.75, 0.8], [0.5, 0.1]], rtol=1e-5)
+
+
 def test_likelihoods_of_far_points_do_not_overflow():
   log_likelihoods = prototypes.log_likelihoods(tf.constant([[1e4, 1e4 + 1]]))
   np.testing.assert_allclose(

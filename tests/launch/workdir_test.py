@@ -65,15 +65,6 @@ def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   workdir.start('--seed=1\n')
   assert not any(path.exists() for path in [*results, killed])
   assert all(path.exists() for path in others)
-  assert workdir.newest_export().name == '1'
-
-
-def test_the_newest_export_is_the_highest_number(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  assert workdir.newest_export() is None
-  for name in ('2', '10', 'notes'):
-    (workdir.export / name).mkdir(parents=True)
-  assert workdir.newest_export().name == '10'
 
 
 def test_the_settings_of_a_run_are_a_flagfile_that_gives_the_same_again(tmp_path):
