@@ -174,10 +174,15 @@ def test_a_diverging_run_stops_and_says_so(train_digits, tmp_path):
 def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
     command, train_digits, tmp_path):
   workdir = tmp_path / 'run'
-  process = subprocess.Popen(
-      stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-      **command('train', '--flagfile=launch/digits.flags', '--epochs=500',
-                '--steps_per_epoch=5', f'--workdir={workdir}'))
+  # A shell starts background jobs deaf to Ctrl-C, and their children inherit it.
+  inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    process = subprocess.Popen(
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        **command('train', '--flagfile=launch/digits.flags', '--epochs=500',
+                  '--steps_per_epoch=5', f'--workdir={workdir}'))
+  finally:
+    signal.signal(signal.SIGINT, inherited)
   for line in process.stdout:
     if 'val_nll' in line:
       break
