@@ -6,8 +6,6 @@ a run, and two runs with one seed see the same episodes. It is one tensor
 queries, and an image's episode label is its place on the first axis.
 """
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -15,33 +13,23 @@ from dble_tf import augmentation
 from dble_tf.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True)
-class EpisodeShape:
-  """N ways, and how many images of each class are supports (K) and queries (K_Q)."""
-
-  num_ways: int
-  num_shots: int
-  num_queries: int
-
-  @property
-  def images_per_class(self) -> int:
-    return self.num_shots + self.num_queries
-
-
 class EpisodeSampler:
   """Draws episodes as indices into the data set; needs only its labels."""
 
-  def __init__(self, class_ids: np.ndarray, shape: EpisodeShape, seed: int):
+  def __init__(
+      self, class_ids: np.ndarray, num_ways: int, images_per_class: int, seed: int):
     """Checks that every class can fill an episode.
 
     Args:
       class_ids: [n] integers in 0..M-1.
-      shape: of an episode.
+      num_ways: N, the classes of an episode.
+      images_per_class: of each of them, supports and queries together.
       seed: of all episodes.
     """
     class_ids = np.asarray(class_ids)
-    _check(class_ids, shape)
-    self.shape = shape
+    _check(class_ids, num_ways, images_per_class)
+    self.num_ways = num_ways
+    self.images_per_class = images_per_class
     self._seed = seed
     counts = np.bincount(class_ids)
     # The examples of class c are order[starts[c] : starts[c] + counts[c]].
@@ -56,17 +44,17 @@ class EpisodeSampler:
         tf.stack([tf.cast(self._seed, tf.int64), tf.cast(index, tf.int64)]), 3)
 
   def __call__(self, index: tf.Tensor) -> tf.Tensor:
-    """The examples of episode `index`: [N, K + K_Q] int32, no example twice."""
+    """The examples of episode `index`: [N, images_per_class] int32, no example twice."""
     class_seed, example_seed, _ = tf.unstack(self.seeds(index))
     num_classes = self._counts.shape[0]
     classes = tf.random.experimental.stateless_shuffle(
-        tf.range(num_classes), class_seed)[:self.shape.num_ways]
+        tf.range(num_classes), class_seed)[:self.num_ways]
     counts = tf.gather(self._counts, classes)[:, tf.newaxis]
     # A random order of each class's examples: the largest of random keys.
     keys = tf.random.stateless_uniform(
-        [self.shape.num_ways, self._largest_count], example_seed)
+        [self.num_ways, self._largest_count], example_seed)
     keys = tf.where(tf.range(self._largest_count) < counts, keys, -1.0)
-    places = tf.math.top_k(keys, self.shape.images_per_class).indices
+    places = tf.math.top_k(keys, self.images_per_class).indices
     starts = tf.gather(self._starts, classes)[:, tf.newaxis]
     return tf.gather(self._order, starts + places)
 
@@ -111,17 +99,17 @@ def episode_dataset(
       tf.data.AUTOTUNE)
 
 
-def _check(class_ids, shape):
+def _check(class_ids, num_ways, images_per_class):
   if class_ids.size == 0:
     raise UserError('There is no example to make episodes from: the split is empty.')
   counts = np.bincount(class_ids)
-  if shape.num_ways > counts.size:
+  if num_ways > counts.size:
     raise UserError(
-        f'Episodes of {shape.num_ways} ways need as many classes; the data has '
+        f'Episodes of {num_ways} ways need as many classes; the data has '
         f'{counts.size}. Lower num_ways.')
   small = int(counts.argmin())
-  if counts[small] < shape.images_per_class:
+  if counts[small] < images_per_class:
     raise UserError(
         f'Class {small} has {counts[small]} examples; an episode takes '
-        f'{shape.num_shots} supports and {shape.num_queries} queries of each class. '
-        'Lower num_shots or num_queries, or leave out such classes.')
+        f'{images_per_class} of each of its classes. Lower num_shots or num_queries, '
+        'or leave out such classes.')

@@ -7,32 +7,39 @@ import tensorflow as tf
 
 from dble_tf import metrics
 from dble_tf import prototypes
+from dble_tf.classifier import Classifier
 from dble_tf.datasets import Split
-from dble_tf.model import DBLE
 
 Predictions = dict[str, np.ndarray]
 
 
 def predict(
-    model: DBLE, split: Split, batch_size: int, verbose: int = 0
+    model: Classifier, split: Split, batch_size: int, verbose: int = 0
 ) -> Predictions:
   """Predicts every image of a split.
 
   Returns:
-    label, confidence, probabilities: [n], [n] and [n, M], as in `DBLE.call`.
+    label, confidence, probabilities: [n], [n] and [n, M].
     true_label: [n].
+
+    And of a DBLE:
     distance_to_true: [n], d_t (Eq. 7).
     distance_to_predicted: [n], d'_t.
     sigma_mean: [n], sigma averaged over the representation's dimensions.
     distances: [n, M], to every center.
   """
   outputs = model.predict(split.images, batch_size=batch_size, verbose=verbose)
-  rows = np.arange(len(split))
-  return {
+  predictions = {
       'label': outputs['label'],
       'confidence': outputs['confidence'],
       'probabilities': outputs['probabilities'],
       'true_label': split.class_ids,
+  }
+  if 'distances' not in outputs:
+    return predictions
+  rows = np.arange(len(split))
+  return {
+      **predictions,
       'distance_to_true': outputs['distances'][rows, split.class_ids],
       'distance_to_predicted': outputs['distance'],
       'sigma_mean': outputs['sigma'].mean(axis=-1),

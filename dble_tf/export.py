@@ -7,38 +7,28 @@ import tensorflow as tf
 from etils import epath
 
 from dble_tf import atomic
-from dble_tf.model import DBLE
+from dble_tf.classifier import Classifier
 
 
-def export(model: DBLE, directory: str | os.PathLike) -> epath.Path:
+def export(model: Classifier, directory: str | os.PathLike) -> epath.Path:
   """Writes the next integer version under `directory`, complete or not at all.
 
-  The signature `serving_default` takes raw images [B, H, W, C] and gives label [B],
-  confidence [B], probabilities [B, M], distance [B] to the predicted center and
-  sigma [B], the mean over the representation's dimensions. The batch is dynamic.
+  The signature `serving_default` takes raw images [B, H, W, C] and gives what
+  `model.serve` does: label [B], confidence [B] and probabilities [B, M]; of a DBLE
+  also distance [B] to the predicted center and sigma [B], the mean over the
+  representation's dimensions. The batch is dynamic.
 
   Args:
-    model: with class centers.
+    model: trained, with class centers if it has any.
     directory: holds one subdirectory a version, as TF Serving expects.
 
   Returns:
     The new version's directory.
   """
-  model.require_centers()
+  model.require_fitted()
   inputs = model.encoder.inputs[0]
-
-  def serve(images):
-    outputs = model(images)
-    return {
-        'label': outputs['label'],
-        'confidence': outputs['confidence'],
-        'probabilities': outputs['probabilities'],
-        'distance': outputs['distance'],
-        'sigma': tf.reduce_mean(outputs['sigma'], axis=-1),
-    }
-
   archive = keras.export.ExportArchive()
-  archive.add_endpoint('serve', serve, input_signature=[
+  archive.add_endpoint('serve', model.serve, input_signature=[
       tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype, name='images')])
   newest = max([int(path.name) for path in versions(directory)], default=0)
   target = epath.Path(directory) / str(newest + 1)

@@ -3,17 +3,17 @@
 import keras
 import tensorflow as tf
 
+from dble_tf import classifier
 from dble_tf import confidence
-from dble_tf import metrics
 from dble_tf import prototypes
 from dble_tf.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
-class DBLE(keras.Model):
+class DBLE(classifier.Classifier):
   """A classifier by distances to class centers that knows how sure it is.
 
-  `fit` takes episodes [E, N, K + K_Q, H, W, C] (`episodes.episode_dataset`);
+  `fit` takes episodes [E, N, images a class, H, W, C] (`episodes.episode_dataset`);
   `fit_centers`, `evaluate` and `predict` take plain batches of images.
 
   ```python
@@ -39,7 +39,7 @@ class DBLE(keras.Model):
       confidence_model: keras.Model,
       num_classes: int,
       *,
-      num_shots: int,
+      num_shots: int | None = None,
       num_samples: int = 20,
       seed: int = 0,
       **kwargs,
@@ -50,20 +50,20 @@ class DBLE(keras.Model):
       encoder: f_theta, built: a model whose input shape is known.
       confidence_model: g_phi, built likewise.
       num_classes: M.
-      num_shots: K, how many of each class's images in an episode are supports.
+      num_shots: K, how many of each class's images in an episode are supports, the
+        rest being queries. None: every image is a query against the centers of all
+        others (leave-one-out), so nothing is encoded for its own class's center only.
       num_samples: U, how many representations are sampled per image (Eq. 10).
       seed: of the noise, in training and at inference.
       **kwargs: as for any `keras.Model`.
     """
-    super().__init__(**kwargs)
-    self.encoder = encoder
+    super().__init__(encoder, num_classes, **kwargs)
     self.confidence_model = confidence_model
-    self.num_classes = num_classes
     self.num_shots = num_shots
     self.num_samples = num_samples
     self.seed = seed
-    dim = _vector_size('encoder', encoder)
-    sigma_dim = _vector_size('confidence model', confidence_model)
+    dim = self.representation_size
+    sigma_dim = classifier.vector_size('confidence model', confidence_model)
     if sigma_dim != dim or confidence_model.inputs[0].shape[-1] != dim:
       raise UserError(
           f'The confidence model must take and give the {dim} numbers of a '
@@ -76,9 +76,6 @@ class DBLE(keras.Model):
     self.prototype_loss = keras.metrics.Mean('prototype_loss')
     self.confidence_loss = keras.metrics.Mean('confidence_loss')
     self.error_rate = keras.metrics.Mean('error_rate')
-    self.accuracy = keras.metrics.Accuracy('accuracy')
-    self.ece = metrics.ExpectedCalibrationError(name='ece')
-    self.nll = keras.metrics.Mean('nll')
     self._refit_centers = None  # What `fit` does before each validation.
     # All weights exist now: `fit` must not build the model by calling it on an
     # episode, which is not an image.
@@ -107,8 +104,8 @@ class DBLE(keras.Model):
       distances: [B, M], to every center.
     """
     if tf.executing_eagerly():
-      self.require_centers()
-    h = self._encode(images, training)
+      self.require_fitted()
+    h = self.encode(images, training)
     sigma = self.confidence_model(h, training=False)
     centers = tf.convert_to_tensor(self.centers)
     distances = prototypes.distances(h, centers)
@@ -124,19 +121,14 @@ class DBLE(keras.Model):
         'distances': distances,
     }
 
-  def _encode(self, images, training):
-    """Eq. 4."""
-    self._check_dtype(images)
-    return self.encoder(images, training=training)
-
-  def _check_dtype(self, images):
-    """Refuses floats where the encoder takes raw uint8 pixels."""
-    expected = tf.as_dtype(self.encoder.inputs[0].dtype)
-    if expected.is_integer and not tf.as_dtype(images.dtype).is_integer:
-      raise UserError(
-          f'The encoder takes raw {expected.name} pixels and standardises them '
-          f'itself; these images are {images.dtype}. Give it the images as they '
-          'were before scaling.')
+  def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What an export answers: also distance [B] and mean sigma [B]."""
+    outputs = self(images)
+    return {
+        **{name: outputs[name] for name in (
+            'label', 'confidence', 'probabilities', 'distance')},
+        'sigma': tf.reduce_mean(outputs['sigma'], axis=-1),
+    }
 
   # Class centers
 
@@ -154,9 +146,8 @@ class DBLE(keras.Model):
     size = int(dataset.cardinality())
     progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
     for images, class_ids, *_ in dataset:
-      self._check_dtype(images)
       batch_sums, batch_counts = _encode_class_sums(
-          self.encoder, images, tf.reshape(class_ids, [-1]), self.num_classes)
+          self, images, tf.reshape(class_ids, [-1]))
       sums += batch_sums
       counts += batch_counts
       progress.add(1)
@@ -172,7 +163,7 @@ class DBLE(keras.Model):
   def has_centers(self) -> bool:
     return bool(tf.reduce_all(tf.convert_to_tensor(self.center_counts) > 0))
 
-  def require_centers(self) -> None:
+  def require_fitted(self) -> None:
     """Raises a `UserError` unless the class centers have been fitted."""
     if not self.has_centers:
       raise UserError(
@@ -215,16 +206,6 @@ class DBLE(keras.Model):
     # Each optimizer on its own variables, before Keras gives all of them to one.
     self.optimizer.build(self.encoder.trainable_variables)
     self.confidence_optimizer.build(self.confidence_model.trainable_variables)
-    if self._compile_metrics is not None:
-      self._compile_metrics.build(
-          keras.KerasTensor([None], 'int32'),
-          keras.KerasTensor([None, self.num_classes]))
-      taken = {'accuracy', 'ece', 'nll'} & {
-          metric.name for metric in self._compile_metrics.metrics}
-      if taken:
-        raise UserError(
-            f'evaluate reports {", ".join(sorted(taken))} already: leave it out of '
-            'metrics, or give that metric another name.')
 
   def get_compile_config(self):
     config = super().get_compile_config()
@@ -244,7 +225,7 @@ class DBLE(keras.Model):
     """Keras' `fit` on episodes, with class centers fitted for each validation.
 
     Args:
-      x: batches of episodes [E, N, K + K_Q, H, W, C].
+      x: batches of episodes [E, N, images a class, H, W, C].
       centers_data: batches of (images, class ids), the training set; from it the
         centers are fitted before each validation and at the end.
       validation_data: batches of (images, class ids).
@@ -286,27 +267,24 @@ class DBLE(keras.Model):
     return super().make_train_function(force)
 
   def make_test_function(self, force=False):
-    self.require_centers()
+    self.require_fitted()
     return super().make_test_function(force)
 
   def make_predict_function(self, force=False):
-    self.require_centers()
+    self.require_fitted()
     return super().make_predict_function(force)
 
   def export(self, filepath, *args, **kwargs):
     """Keras' `export`, refused without class centers."""
-    self.require_centers()
-    inputs = self.encoder.inputs[0]
-    kwargs.setdefault('input_signature', [
-        keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])
+    self.require_fitted()
     return super().export(filepath, *args, **kwargs)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta and phi (Algorithm 1) on episodes.
 
     Args:
-      data: [E, N, K + K_Q, H, W, C]: E episodes of N classes, each with K supports
-        and then K_Q queries. An image's episode label is its place on the N axis.
+      data: [E, N, images a class, H, W, C]: E episodes of N classes. An image's
+        episode label is its place on the N axis.
     """
     episodes = tf.convert_to_tensor(
         keras.utils.unpack_x_y_sample_weight(data)[0])
@@ -316,12 +294,12 @@ class DBLE(keras.Model):
 
     # Update theta with the prototypical loss (Eq. 1 to 3).
     with tf.GradientTape() as theta_tape:
-      h = self._encode(
+      h = self.encode(
           tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
       h = tf.reshape(h, [-1, num_ways, num_images, h.shape[-1]])
-      queries = prototypes.episode_queries(h, self.num_shots)  # [E, N * K_Q, D]
+      queries = prototypes.episode_queries(h, self.num_shots)  # [E, Q, D]
       distances = prototypes.episode_distances(
-          queries, h, self.num_shots)  # [E, N * K_Q, N]
+          queries, h, self.num_shots)  # [E, Q, N]
       prototype_loss = -tf.reduce_mean(
           prototypes.true_log_likelihoods(distances, labels))
       theta_loss = prototype_loss + _regularization(self.encoder)
@@ -331,7 +309,7 @@ class DBLE(keras.Model):
 
     # Update phi with the confidence loss on the queries that theta got wrong (Eq. 8
     # and 9). Its tape begins behind the encoder: phi never moves theta.
-    is_error = prototypes.predicted_labels(distances) != labels  # [E, N * K_Q]
+    is_error = prototypes.predicted_labels(distances) != labels  # [E, Q]
     with tf.GradientTape() as phi_tape:
       z = confidence.sample_representations(
           queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
@@ -347,8 +325,8 @@ class DBLE(keras.Model):
     self.prototype_loss.update_state(prototype_loss)
     self.confidence_loss.update_state(confidence_loss)
     self.error_rate.update_state(tf.cast(is_error, tf.float32))
-    return _results(self._loss_tracker, self.prototype_loss, self.confidence_loss,
-                    self.error_rate)
+    return classifier.metric_results(
+        self._loss_tracker, self.prototype_loss, self.confidence_loss, self.error_rate)
 
   def _sigma(self, queries):
     """Eq. 8 in training mode, [E, Q, D] -> [E, Q, D]."""
@@ -366,59 +344,34 @@ class DBLE(keras.Model):
     shape = episodes.shape
     if shape.rank is None or shape.rank < 4 or None in shape.as_list()[1:]:
       raise UserError(
-          f'fit takes episodes [E, N, K + K_Q, ...] of fixed size, not {shape}: '
+          f'fit takes episodes [E, N, images a class, ...] of fixed size, not {shape}: '
           'make them with dble_tf.episodes.episode_dataset.')
-    if shape[2] <= self.num_shots:
+    if shape[2] < 2:
+      raise UserError(
+          'An episode holds a single image a class, which cannot be a support and a '
+          'query at once: take two or more.')
+    if shape[2] <= (self.num_shots or 0):
       raise UserError(
           f'An episode holds {shape[2]} images a class, of which {self.num_shots} '
           'are supports: no query is left. Raise num_queries.')
-
-  def test_step(self, data) -> dict[str, tf.Tensor]:
-    """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
-    images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    class_ids = tf.reshape(tf.cast(class_ids, tf.int32), [-1])
-    outputs = self(images, training=False)
-    self.accuracy.update_state(class_ids, outputs['label'], sample_weight)
-    self.ece.update_state(
-        class_ids == outputs['label'], outputs['confidence'], sample_weight)
-    self.nll.update_state(
-        metrics.negative_log_likelihoods(class_ids, outputs['probabilities']),
-        sample_weight)
-    results = _results(self.accuracy, self.ece, self.nll)
-    if self._compile_metrics is not None:
-      self._compile_metrics.update_state(
-          class_ids, outputs['probabilities'], sample_weight)
-      results.update(self._compile_metrics.result())
-    return results
 
   # Serialisation
 
   def get_config(self):
     return {
         **super().get_config(),
-        'encoder': keras.saving.serialize_keras_object(self.encoder),
         'confidence_model': keras.saving.serialize_keras_object(
             self.confidence_model),
-        'num_classes': self.num_classes,
         'num_shots': self.num_shots,
         'num_samples': self.num_samples,
         'seed': self.seed,
     }
 
-  @classmethod
-  def from_config(cls, config, custom_objects=None):
-    config = dict(config)
-    for name in ('encoder', 'confidence_model'):
-      config[name] = keras.saving.deserialize_keras_object(
-          config[name], custom_objects=custom_objects)
-    return cls(**config)
-
 
 @tf.function(reduce_retracing=True)
-def _encode_class_sums(encoder, images, class_ids, num_classes):
+def _encode_class_sums(model, images, class_ids):
   # Outside the class: a function that is an attribute would be exported with it.
-  return prototypes.class_sums(
-      encoder(images, training=False), class_ids, num_classes)
+  return prototypes.class_sums(model.encode(images), class_ids, model.num_classes)
 
 
 def _check_centers_data(dataset):
@@ -431,21 +384,5 @@ def _check_centers_data(dataset):
         '(images, class ids), such as Split.batches gives.')
 
 
-def _vector_size(name, model):
-  if not getattr(model, 'inputs', None):
-    raise UserError(
-        f'The {name} has no known input shape: wrap it as '
-        'keras.Sequential([keras.Input(shape), model]).')
-  shape = model.outputs[0].shape
-  if len(shape) != 2:
-    raise UserError(
-        f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
-  return shape[-1]
-
-
 def _regularization(model):
   return tf.add_n(model.losses) if model.losses else 0.0
-
-
-def _results(*keras_metrics):
-  return {metric.name: metric.result() for metric in keras_metrics}

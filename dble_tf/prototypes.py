@@ -1,7 +1,7 @@
 """Prototypical learning (Section 3.1): distances, class centers, class likelihoods.
 
 Shapes: D is the representation's size, M the number of classes of the data
-set, N the ways of an episode, K its shots and K_Q its queries per class.
+set, N the ways of an episode, K its shots, Q its queries in all.
 Everything here is float32 under any precision policy.
 """
 
@@ -28,48 +28,76 @@ def distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
       tf.reduce_sum(tf.square(points), axis=-1, keepdims=True)
       - 2.0 * tf.matmul(points, centers, transpose_b=True)
       + tf.reduce_sum(tf.square(centers), axis=-1)[..., tf.newaxis, :])
-  return tf.sqrt(tf.maximum(squared, _MIN_SQUARED_DISTANCE))
+  return _root(squared)
+
+
+def _root(squared_distances):
+  return tf.sqrt(tf.maximum(squared_distances, _MIN_SQUARED_DISTANCE))
 
 
 # The three functions that know how an episode is made: which of its images are
-# classified, what their labels are, and which centers they are compared with.
+# classified, what their labels are, and which centers they are compared with. There
+# are two kinds. With `num_shots` = K, the first K images of a class are its supports
+# and the rest queries, as in the paper. With `num_shots` = None episodes are
+# leave-one-out: every image is a query, and a support for all others.
 
 
-def episode_labels(num_ways: int, num_images: int, num_shots: int) -> tf.Tensor:
-  """The labels 0..N-1 of an episode's queries: [N * K_Q] int32."""
-  return tf.repeat(tf.range(num_ways), num_images - num_shots)
+def episode_labels(
+    num_ways: int, num_images: int, num_shots: int | None
+) -> tf.Tensor:
+  """The labels 0..N-1 of an episode's Q queries: [Q] int32.
+
+  Args:
+    num_ways: N.
+    num_images: images a class.
+    num_shots: K, or None for leave-one-out.
+  """
+  return tf.repeat(tf.range(num_ways), num_images - (num_shots or 0))
 
 
-def episode_queries(h: tf.Tensor, num_shots: int) -> tf.Tensor:
+def episode_queries(h: tf.Tensor, num_shots: int | None) -> tf.Tensor:
   """The representations that an episode classifies.
 
   Args:
-    h: [E, N, K + K_Q, D], the first K of each class its supports.
-    num_shots: K.
+    h: [E, N, images a class, D].
+    num_shots: K, or None for leave-one-out.
 
   Returns:
-    [E, N * K_Q, D], in the order of `episode_labels`.
+    [E, Q, D], in the order of `episode_labels`.
   """
-  _, num_ways, num_images, dim = h.shape
-  return tf.reshape(
-      h[:, :, num_shots:], [-1, num_ways * (num_images - num_shots), dim])
+  queries = h[:, :, num_shots or 0:]
+  _, num_ways, num_queries, dim = queries.shape
+  return tf.reshape(queries, [-1, num_ways * num_queries, dim])
 
 
 def episode_distances(
-    points: tf.Tensor, h: tf.Tensor, num_shots: int
+    points: tf.Tensor, h: tf.Tensor, num_shots: int | None
 ) -> tf.Tensor:
-  """Distances of points to the centers of an episode's supports (Eq. 2).
+  """Distances of points to the centers of their episode (Eq. 2).
 
   Args:
-    points: [E, N * K_Q, D], the queries or samples around them.
-    h: [E, N, K + K_Q, D].
-    num_shots: K.
+    points: [E, Q, D], the queries or samples around them.
+    h: [E, N, images a class, D].
+    num_shots: K, or None for leave-one-out.
 
   Returns:
-    [E, N * K_Q, N] float32.
+    [E, Q, N] float32.
   """
-  centers = tf.reduce_mean(tf.cast(h[:, :, :num_shots], tf.float32), axis=2)
-  return distances(points, centers)
+  h = tf.cast(h, tf.float32)
+  centers = tf.reduce_mean(h[:, :, :num_shots], axis=2)
+  to_centers = distances(points, centers)
+  if num_shots is not None:
+    return to_centers
+  # A query must not be part of the center it is compared with: its own class's
+  # center is the mean of the others, (m c - h) / (m - 1) of m images.
+  _, num_ways, m, dim = h.shape
+  own_centers = (m * centers[:, :, tf.newaxis] - h) / (m - 1)
+  offsets = tf.cast(points, tf.float32) - tf.reshape(
+      own_centers, [-1, num_ways * m, dim])
+  to_own = _root(tf.reduce_sum(tf.square(offsets), axis=-1, keepdims=True))
+  is_own = tf.one_hot(
+      episode_labels(num_ways, m, num_shots), num_ways, on_value=True, off_value=False)
+  return tf.where(is_own, to_own, to_centers)
 
 
 def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:

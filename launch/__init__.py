@@ -5,6 +5,8 @@ import sys
 
 # TensorFlow's start-up notes would bury the messages meant for the user.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+# TensorFlow leaves oneDNN off on some processors where it is three times as fast.
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
 
 def _tell(kind, error, traceback):

@@ -1,4 +1,4 @@
-"""The flags of an experiment, and the data set, episodes and model they describe."""
+"""The flags of an experiment, and the data, batches and model they describe."""
 
 import functools
 import math
@@ -7,10 +7,13 @@ import keras
 import tensorflow as tf
 from absl import flags
 
+from dble_tf import baselines
+from dble_tf import batches
 from dble_tf import confidence
 from dble_tf import datasets
 from dble_tf import encoders
 from dble_tf import episodes
+from dble_tf.classifier import Classifier
 from dble_tf.model import DBLE
 
 # Flags defined here belong, in --help, to the entry point that asks for them.
@@ -34,6 +37,11 @@ def define_flags(values: flags.FlagValues) -> list[str]:
   integer('validation_size', 0, 'Training images held out, class by class, for '
           'validation.', lower_bound=0)
 
+  enum('method', 'dble', ['dble', 'vanilla'], 'dble, or plain softmax training '
+       'on as many images an update.')
+  enum('episode', 'support_query', ['support_query', 'leave_one_out'],
+       "The paper's episodes, or those in which each of the K + K_Q images of a class "
+       'is a query against the centers of all others.')
   integer('num_ways', None, 'N: classes an episode; all if not given.', lower_bound=2)
   integer('num_shots', 10, 'K: supports a class and episode.', lower_bound=1)
   integer('num_queries', 10, 'K_Q: queries a class and episode.', lower_bound=1)
@@ -80,26 +88,42 @@ def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
       values.dataset, values.data_dir, values.validation_size, values.seed)
 
 
-def make_episodes(
+def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
+  """How many images an update encodes, whatever the method."""
+  return (values.episodes_per_step * (values.num_ways or dataset.num_classes)
+          * (values.num_shots + values.num_queries))
+
+
+def make_training_data(
     values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
-  shape = episodes.EpisodeShape(
-      values.num_ways or dataset.num_classes, values.num_shots, values.num_queries)
-  sampler = episodes.EpisodeSampler(dataset.train.class_ids, shape, values.seed)
+  """An endless stream of what the method's `fit` takes."""
+  train, policy = dataset.train, dataset.augmentation_policy
+  if values.method == 'vanilla':
+    return batches.batch_dataset(
+        train.images, train.class_ids, images_per_step(values, dataset), values.seed,
+        augmentation_policy=policy)
+  sampler = episodes.EpisodeSampler(
+      train.class_ids, values.num_ways or dataset.num_classes,
+      values.num_shots + values.num_queries, values.seed)
   return episodes.episode_dataset(
-      dataset.train.images, sampler, values.episodes_per_step,
-      augmentation_policy=dataset.augmentation_policy)
+      train.images, sampler, values.episodes_per_step, augmentation_policy=policy)
 
 
-def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> DBLE:
+def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:
   """A compiled model with fresh weights."""
   encoder = encoders.ENCODERS[values.encoder](
       dataset.image_shape, values.representation_size, values.weight_decay)
+  if values.method == 'vanilla':
+    model = baselines.Vanilla(
+        encoder, dataset.num_classes, weight_decay=values.weight_decay)
+    model.compile(_optimizer(values.learning_rate, values))
+    return model
   model = DBLE(
       encoder,
       confidence.confidence_mlp(
           values.representation_size, weight_decay=values.weight_decay),
       dataset.num_classes,
-      num_shots=values.num_shots,
+      num_shots=None if values.episode == 'leave_one_out' else values.num_shots,
       num_samples=values.num_samples,
       seed=values.seed)
   model.compile(

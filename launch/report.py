@@ -13,7 +13,7 @@ from dble_tf import datasets
 from dble_tf import evaluation
 from dble_tf import export
 from dble_tf import plots
-from dble_tf.model import DBLE
+from dble_tf.classifier import Classifier
 from launch import experiment
 from launch.workdir import Workdir
 
@@ -23,7 +23,7 @@ _SPLITS = ('test', 'validation')
 
 def write(
     workdir: Workdir,
-    model: DBLE,
+    model: Classifier,
     dataset: datasets.Dataset,
     batch_size: int,
     facts: dict,
@@ -32,7 +32,7 @@ def write(
 
   Args:
     workdir: where to write.
-    model: with class centers.
+    model: trained, with class centers if it has any.
     dataset: whose test and validation splits are evaluated.
     batch_size: images at a time.
     facts: what metrics.json says besides the figures.
@@ -44,14 +44,17 @@ def write(
       continue
     predictions = evaluation.predict(
         model, split, batch_size, verbose=int(sys.stdout.isatty()))
-    plain = evaluation.without_sigma(predictions)
     results[name] = evaluation.figures(predictions)
-    results[f'{name}_without_sigma'] = evaluation.figures(plain)
+    panels = {results['method']: predictions}
+    if 'sigma_mean' in predictions:
+      plain = evaluation.without_sigma(predictions)
+      results[f'{name}_without_sigma'] = evaluation.figures(plain)
+      panels = {'without sigma': plain, **panels}
     if name == 'test':
-      results['mean_sigma'] = float(predictions['sigma_mean'].mean())
-      plots.reliability_diagram(
-          workdir.reliability, {'without sigma': plain, 'DBLE': predictions})
-      del predictions['distances']
+      if 'sigma_mean' in predictions:
+        results['mean_sigma'] = float(predictions['sigma_mean'].mean())
+      plots.reliability_diagram(workdir.reliability, panels)
+      predictions.pop('distances', None)
       with atomic.replacing(workdir.predictions) as temporary:
         with temporary.open('wb') as file:
           np.savez_compressed(file, **predictions)
@@ -63,6 +66,7 @@ def facts(values: flags.FlagValues) -> dict:
   """What metrics.json says of a run besides its figures and its time."""
   return {
       'experiment': experiment.name(values),
+      'method': values.method,
       'seed': values.seed,
       'steps': values.epochs * values.steps_per_epoch,
       'versions': _versions(),
@@ -77,11 +81,11 @@ def _versions() -> dict[str, str]:
 def show(workdir: Workdir) -> None:
   """Prints the run's figures and where its results are."""
   results = workdir.read_metrics()
-  print(f'\n{results["experiment"]}, seed {results["seed"]}: '
+  print(f'\n{results["experiment"]}, {results["method"]}, seed {results["seed"]}: '
         f'{results["steps"]:,} steps', end='')
   if 'seconds' in results:
     print(f' in {results["seconds"]:.0f} s, '
-          f'{results["images_per_second"]:,.0f} images/s', end='')
+          f'{results["images"] / results["seconds"]:,.0f} images/s', end='')
   print(f'\n\n{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
   for split in _SPLITS:
     for key, title in ((split, split),

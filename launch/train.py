@@ -15,6 +15,7 @@ from absl import flags
 from dble_tf import atomic
 from dble_tf import export
 from dble_tf.errors import UserError
+from dble_tf.model import DBLE
 from launch import entry
 from launch import experiment
 from launch import report
@@ -46,38 +47,42 @@ def main() -> None:
 
   keras.utils.set_random_seed(FLAGS.seed)
   dataset = experiment.load_dataset(FLAGS)
-  episodes = experiment.make_episodes(FLAGS, dataset)
+  batches = experiment.make_training_data(FLAGS, dataset)
   model = experiment.build_model(FLAGS, dataset)
   workdir.start(config)
-  seconds = train(model, dataset, episodes, workdir)
+  seconds = train(model, dataset, batches, workdir)
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
   export.export(model, workdir.export)
   facts = report.facts(FLAGS)
-  images = facts['steps'] * math.prod(episodes.element_spec.shape[:3])
+  images = facts['steps'] * experiment.images_per_step(FLAGS, dataset)
   report.write(
       workdir, model, dataset, FLAGS.batch_size,
-      {**facts, 'seconds': seconds, 'images_per_second': images / seconds})
+      {**facts, 'images': images, 'seconds': seconds})
   report.show(workdir)
 
 
-def train(model, dataset, episodes, workdir) -> float:
-  """Fits theta, phi and the class centers; returns the seconds it took."""
+def train(model, dataset, batches, workdir) -> float:
+  """Fits all of the model; returns the seconds it took."""
   validation = dataset.validation
+  centers = {}
+  if isinstance(model, DBLE):
+    centers['centers_data'] = dataset.train.batches(FLAGS.batch_size)
   start = time.monotonic()
   history = model.fit(
-      episodes,
+      batches,
+      shuffle=False,  # Batches are random as they come.
       epochs=FLAGS.epochs,
       steps_per_epoch=FLAGS.steps_per_epoch,
-      centers_data=dataset.train.batches(FLAGS.batch_size),
       validation_data=(
           validation.batches(FLAGS.batch_size) if len(validation) else None),
       callbacks=[
           keras.callbacks.TensorBoard(str(workdir.tensorboard), write_graph=False),
           keras.callbacks.TerminateOnNaN(),
       ],
-      verbose=1 if sys.stdout.isatty() else 2)
+      verbose=1 if sys.stdout.isatty() else 2,
+      **centers)
   if not math.isfinite(history.history['loss'][-1]):
     raise UserError(
         f'Training diverged in epoch {len(history.epoch)}: the loss is '

@@ -1,0 +1,3 @@
+"""The methods that DBLE is compared with, one a file."""
+
+from dble_tf.baselines.vanilla import Vanilla

@@ -1,0 +1,79 @@
+"""Plain training: softmax cross-entropy on a linear layer."""
+
+import keras
+import tensorflow as tf
+
+from dble_tf.classifier import Classifier
+
+
+@keras.saving.register_keras_serializable(package='dble_tf')
+class Vanilla(Classifier):
+  """An encoder and a linear layer; its confidence is the softmax at the label.
+
+  `fit` takes batches of (images, class ids) (`batches.batch_dataset`).
+  """
+
+  def __init__(
+      self,
+      encoder: keras.Model,
+      num_classes: int,
+      *,
+      weight_decay: float = 5e-4,
+      **kwargs,
+  ):
+    """Builds the model around an encoder.
+
+    Args:
+      encoder: f_theta, built: a model whose input shape is known.
+      num_classes: M.
+      weight_decay: factor of the linear layer's kernel in its own gradient.
+      **kwargs: as for any `keras.Model`.
+    """
+    super().__init__(encoder, num_classes, **kwargs)
+    self.weight_decay = weight_decay
+    self.linear = keras.layers.Dense(
+        num_classes, dtype='float32',
+        kernel_regularizer=keras.regularizers.L2(weight_decay / 2))
+    self.linear.build([None, self.representation_size])
+    self.built = True
+
+  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    """Labels images and says how sure it is.
+
+    Args:
+      images: [B, H, W, C], as the encoder takes them.
+      training: passed on to the encoder.
+
+    Returns:
+      label: [B] int32.
+      confidence: [B], the softmax at that label.
+      probabilities: [B, M].
+      logits: [B, M].
+    """
+    logits = self.linear(self.encode(images, training))
+    probabilities = tf.nn.softmax(logits)
+    return {
+        'label': tf.argmax(logits, axis=-1, output_type=tf.int32),
+        'confidence': tf.reduce_max(probabilities, axis=-1),
+        'probabilities': probabilities,
+        'logits': logits,
+    }
+
+  def compile(self, optimizer='sgd', **kwargs):
+    """Keras' `compile`; the loss is the cross-entropy unless one is given."""
+    kwargs.setdefault(
+        'loss', keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    super().compile(optimizer, **kwargs)
+
+  def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
+                   training=True):
+    return super().compute_loss(
+        x, y, y_pred['logits'], sample_weight, training)
+
+  def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    """Loss and accuracy of training."""
+    self.accuracy.update_state(y, y_pred['label'], sample_weight)
+    return {'loss': self._loss_tracker.result(), 'accuracy': self.accuracy.result()}
+
+  def get_config(self):
+    return {**super().get_config(), 'weight_decay': self.weight_decay}

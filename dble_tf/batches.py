@@ -1,0 +1,66 @@
+"""Shuffled batches of training images as a tf.data pipeline, for plain training.
+
+A batch is a pure function of (seed, index), as an episode is: starting at another
+index resumes a run.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from dble_tf import augmentation
+from dble_tf.errors import UserError
+
+
+def batch_dataset(
+    images: np.ndarray,
+    class_ids: np.ndarray,
+    batch_size: int,
+    seed: int,
+    start: int = 0,
+    augmentation_policy: str = 'none',
+) -> tf.data.Dataset:
+  """An endless stream of batches; every pass over the data has an order of its own.
+
+  Args:
+    images: [n, H, W, C] uint8.
+    class_ids: [n] integers.
+    batch_size: B; what is left of a pass behind its last whole batch is dropped.
+    seed: of the orders and of augmentation.
+    start: the first batch's index.
+    augmentation_policy: a key of `augmentation.POLICIES`.
+
+  Returns:
+    A data set of ([B, H, W, C] uint8, [B]) tensors.
+  """
+  batches_per_pass = len(images) // batch_size
+  if batches_per_pass == 0:
+    raise UserError(
+        f'A batch of {batch_size} images cannot be drawn from {len(images)}: make '
+        'batches smaller.')
+  with tf.device('CPU'):
+    images, class_ids = tf.constant(images), tf.constant(class_ids)
+
+  def pass_over_data(number):
+    order = tf.random.experimental.stateless_shuffle(
+        tf.range(len(images)), _seeds(seed, number)[0])
+    order = order[:batches_per_pass * batch_size]
+    first = number * batches_per_pass
+    return tf.data.Dataset.from_tensor_slices((
+        tf.reshape(order, [batches_per_pass, batch_size]),
+        tf.range(first, first + batches_per_pass)))
+
+  def make_batch(examples, index):
+    batch = augmentation.augment(
+        tf.gather(images, examples), augmentation_policy, _seeds(seed, index)[1])
+    return batch, tf.gather(class_ids, examples)
+
+  first_pass, skipped = divmod(start, batches_per_pass)
+  passes = tf.data.Dataset.range(first_pass, np.iinfo(np.int64).max)
+  return passes.flat_map(pass_over_data).skip(skipped).map(
+      make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True,
+  ).prefetch(tf.data.AUTOTUNE)
+
+
+def _seeds(seed, number):
+  return tf.random.split(
+      tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)]), 2)

@@ -1,0 +1,116 @@
+"""What every method has in common: an encoder, and how answers are judged."""
+
+import keras
+import tensorflow as tf
+
+from dble_tf import metrics
+from dble_tf.errors import UserError
+
+
+class Classifier(keras.Model):
+  """A Keras model whose `call` gives label, confidence and probabilities.
+
+  `evaluate` takes batches of (images, class ids) and reports accuracy, ECE and NLL
+  of these three.
+
+  Attributes:
+    encoder: f_theta, images -> representations [B, D].
+    num_classes: M.
+  """
+
+  def __init__(self, encoder: keras.Model, num_classes: int, **kwargs):
+    super().__init__(**kwargs)
+    self.encoder = encoder
+    self.num_classes = num_classes
+    self.representation_size = vector_size('encoder', encoder)
+    self.accuracy = keras.metrics.Accuracy('accuracy')
+    self.ece = metrics.ExpectedCalibrationError(name='ece')
+    self.nll = keras.metrics.Mean('nll')
+
+  def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """Eq. 4: images [B, H, W, C] -> representations [B, D]."""
+    expected = tf.as_dtype(self.encoder.inputs[0].dtype)
+    if expected.is_integer and not tf.as_dtype(images.dtype).is_integer:
+      raise UserError(
+          f'The encoder takes raw {expected.name} pixels and standardises them '
+          f'itself; these images are {images.dtype}. Give it the images as they '
+          'were before scaling.')
+    return self.encoder(images, training=training)
+
+  def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What an export answers: label [B], confidence [B] and probabilities [B, M]."""
+    outputs = self(images)
+    return {name: outputs[name] for name in ('label', 'confidence', 'probabilities')}
+
+  def require_fitted(self) -> None:
+    """Raises a `UserError` where the model lacks something that inference needs."""
+
+  def compile(self, *args, **kwargs):
+    """Keras' `compile`, which refuses metrics that `evaluate` reports anyway."""
+    super().compile(*args, **kwargs)
+    if self._compile_metrics is not None:
+      self._compile_metrics.build(
+          keras.KerasTensor([None], 'int32'),
+          keras.KerasTensor([None, self.num_classes]))
+      taken = {'accuracy', 'ece', 'nll'} & {
+          metric.name for metric in self._compile_metrics.metrics}
+      if taken:
+        raise UserError(
+            f'evaluate reports {", ".join(sorted(taken))} already: leave it out of '
+            'metrics, or give that metric another name.')
+
+  def test_step(self, data) -> dict[str, tf.Tensor]:
+    """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
+    images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    class_ids = tf.reshape(tf.cast(class_ids, tf.int32), [-1])
+    outputs = self(images, training=False)
+    self.accuracy.update_state(class_ids, outputs['label'], sample_weight)
+    self.ece.update_state(
+        class_ids == outputs['label'], outputs['confidence'], sample_weight)
+    self.nll.update_state(
+        metrics.negative_log_likelihoods(class_ids, outputs['probabilities']),
+        sample_weight)
+    results = metric_results(self.accuracy, self.ece, self.nll)
+    if self._compile_metrics is not None:
+      self._compile_metrics.update_state(
+          class_ids, outputs['probabilities'], sample_weight)
+      results.update(self._compile_metrics.result())
+    return results
+
+  def export(self, filepath, *args, **kwargs):
+    """Keras' `export`, with the encoder's input as the signature."""
+    inputs = self.encoder.inputs[0]
+    kwargs.setdefault('input_signature', [
+        keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])
+    return super().export(filepath, *args, **kwargs)
+
+  def get_config(self):
+    return {
+        **super().get_config(),
+        'encoder': keras.saving.serialize_keras_object(self.encoder),
+        'num_classes': self.num_classes,
+    }
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None):
+    return cls(**{
+        name: keras.saving.deserialize_keras_object(
+            value, custom_objects=custom_objects)
+        for name, value in config.items()})
+
+
+def vector_size(name: str, model: keras.Model) -> int:
+  """How many numbers a built model gives per input; refuses one that gives none."""
+  if not getattr(model, 'inputs', None):
+    raise UserError(
+        f'The {name} has no known input shape: wrap it as '
+        'keras.Sequential([keras.Input(shape), model]).')
+  shape = model.outputs[0].shape
+  if len(shape) != 2:
+    raise UserError(
+        f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
+  return shape[-1]
+
+
+def metric_results(*keras_metrics: keras.metrics.Metric) -> dict[str, tf.Tensor]:
+  return {metric.name: metric.result() for metric in keras_metrics}
