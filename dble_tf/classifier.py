@@ -59,6 +59,9 @@ class Classifier(keras.Model):
             f'evaluate reports {", ".join(sorted(taken))} already: leave it out of '
             'metrics, or give that metric another name.')
 
+  def compile_from_config(self, config):
+    self.compile(**keras.saving.deserialize_keras_object(config))
+
   def test_step(self, data) -> dict[str, tf.Tensor]:
     """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
     images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

@@ -14,6 +14,9 @@ from dble_tf import prototypes
 
 tfd = tfp.distributions
 
+# How many distances of an image, samples times classes, are in memory at a time.
+_CHUNK_DISTANCES = 4096
+
 
 def confidence_mlp(
     dim: int,
@@ -116,6 +119,51 @@ def averaged_probabilities(
   Returns:
     [B, M] probabilities.
   """
-  z = sample_representations(h, sigma, noise[:, tf.newaxis])  # [U, B, D]
-  log_likelihoods = prototypes.log_likelihoods(prototypes.distances(z, centers))
-  return tf.reduce_mean(tf.exp(log_likelihoods), axis=0)
+  num_samples, dim = noise.shape
+  num_classes = centers.shape[0]
+  chunk = max(size for size in range(1, num_samples + 1) if num_samples % size == 0
+              and (size == 1 or size * num_classes <= _CHUNK_DISTANCES))
+
+  def add_chunk(total, noise_chunk):
+    log_likelihoods = prototypes.log_likelihoods(
+        sampled_distances(h, sigma, centers, noise_chunk))
+    return total + tf.reduce_sum(tf.exp(log_likelihoods), axis=1)
+
+  total = tf.foldl(
+      add_chunk,
+      tf.reshape(noise, [num_samples // chunk, chunk, dim]),
+      initializer=tf.zeros([tf.shape(h)[0], num_classes]))
+  return total / num_samples
+
+
+def sampled_distances(
+    h: tf.Tensor, sigma: tf.Tensor, centers: tf.Tensor, noise: tf.Tensor
+) -> tf.Tensor:
+  """Distances of z^u = h + sigma * noise^u to the centers, without making any z.
+
+  |h + sigma e - c|^2 = |h - c|^2 + 2 e.(sigma h) - 2 sigma.(e c) + (sigma^2).(e^2):
+  matrix products of [B, D] tensors, where all z would be [U, B, D].
+
+  Args:
+    h: [B, D].
+    sigma: [B, D].
+    centers: [M, D].
+    noise: [U, D].
+
+  Returns:
+    [B, U, M] float32.
+  """
+  h, sigma = tf.cast(h, tf.float32), tf.cast(sigma, tf.float32)
+  num_samples, dim = noise.shape
+  num_classes = centers.shape[0]
+  moved_centers = tf.reshape(noise[:, tf.newaxis] * centers, [-1, dim])  # [U * M, D]
+  along_centers = tf.reshape(
+      tf.matmul(sigma, moved_centers, transpose_b=True),
+      [-1, num_samples, num_classes])
+  along_h = tf.matmul(sigma * h, noise, transpose_b=True)  # [B, U]
+  noise_lengths = tf.matmul(
+      tf.square(sigma), tf.square(noise), transpose_b=True)  # [B, U]
+  return prototypes.root(
+      prototypes.squared_distances(h, centers)[:, tf.newaxis]
+      + (2.0 * along_h + noise_lengths)[..., tf.newaxis]
+      - 2.0 * along_centers)

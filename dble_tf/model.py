@@ -216,9 +216,6 @@ class DBLE(classifier.Classifier):
           self.confidence_optimizer)
     return config
 
-  def compile_from_config(self, config):
-    self.compile(**keras.saving.deserialize_keras_object(config))
-
   def fit(
       self, x=None, *, centers_data=None, validation_data=None, verbose='auto',
       **kwargs):

@@ -22,17 +22,22 @@ def distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
   Returns:
     [..., P, C] float32.
   """
+  return root(squared_distances(points, centers))
+
+
+def squared_distances(points: tf.Tensor, centers: tf.Tensor) -> tf.Tensor:
+  """Squares of `distances`; rounding can make them negative."""
   points = tf.cast(points, tf.float32)
   centers = tf.cast(centers, tf.float32)
-  squared = (
+  return (
       tf.reduce_sum(tf.square(points), axis=-1, keepdims=True)
       - 2.0 * tf.matmul(points, centers, transpose_b=True)
       + tf.reduce_sum(tf.square(centers), axis=-1)[..., tf.newaxis, :])
-  return _root(squared)
 
 
-def _root(squared_distances):
-  return tf.sqrt(tf.maximum(squared_distances, _MIN_SQUARED_DISTANCE))
+def root(squared: tf.Tensor) -> tf.Tensor:
+  """Distances from squared ones, with a finite gradient at zero."""
+  return tf.sqrt(tf.maximum(squared, _MIN_SQUARED_DISTANCE))
 
 
 # The three functions that know how an episode is made: which of its images are
@@ -94,7 +99,7 @@ def episode_distances(
   own_centers = (m * centers[:, :, tf.newaxis] - h) / (m - 1)
   offsets = tf.cast(points, tf.float32) - tf.reshape(
       own_centers, [-1, num_ways * m, dim])
-  to_own = _root(tf.reduce_sum(tf.square(offsets), axis=-1, keepdims=True))
+  to_own = root(tf.reduce_sum(tf.square(offsets), axis=-1, keepdims=True))
   is_own = tf.one_hot(
       episode_labels(num_ways, m, num_shots), num_ways, on_value=True, off_value=False)
   return tf.where(is_own, to_own, to_centers)

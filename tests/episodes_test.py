@@ -12,16 +12,14 @@ from dble_tf.errors import UserError
 @st.composite
 def samplers(draw):
   """A sampler over random labels, with the labels and the episode's shape."""
-  num_shots = draw(st.integers(1, 4))
-  num_queries = draw(st.integers(1, 4))
+  images_per_class = draw(st.integers(2, 8))
   counts = draw(st.lists(
-      st.integers(num_shots + num_queries, 15), min_size=2, max_size=6))
-  shape = episodes.EpisodeShape(
-      draw(st.integers(2, len(counts))), num_shots, num_queries)
+      st.integers(images_per_class, 15), min_size=2, max_size=6))
+  shape = draw(st.integers(2, len(counts))), images_per_class
   class_ids = np.random.default_rng(draw(st.integers(0, 99))).permutation(
       np.repeat(np.arange(len(counts)), counts))
   seed = draw(st.integers(0, 2**31 - 1))
-  return episodes.EpisodeSampler(class_ids, shape, seed), class_ids, shape
+  return episodes.EpisodeSampler(class_ids, *shape, seed), class_ids, shape
 
 
 indices = st.integers(0, 2**40)
@@ -33,12 +31,12 @@ properties = hypothesis.settings(max_examples=60, deadline=None)
 def test_an_episode_has_n_classes_and_no_example_twice(case, index):
   sampler, class_ids, shape = case
   examples = sampler(index).numpy()
-  assert examples.shape == (shape.num_ways, shape.images_per_class)
+  assert examples.shape == shape
   # Supports and queries are disjoint because all examples differ.
   assert len(np.unique(examples)) == examples.size
   rows = class_ids[examples]
   assert (rows == rows[:, :1]).all(), 'a row holds one class'
-  assert len(np.unique(rows[:, 0])) == shape.num_ways, 'each class has one row'
+  assert len(np.unique(rows[:, 0])) == shape[0], 'each class has one row'
 
 
 @properties
@@ -68,29 +66,28 @@ def test_a_stream_resumes_at_any_step(case, episodes_per_step, step, start):
 
 def test_episodes_differ_between_indices_and_between_seeds():
   class_ids = np.repeat(np.arange(5), 100)
-  shape = episodes.EpisodeShape(5, 5, 5)
-  first, second = (episodes.EpisodeSampler(class_ids, shape, s) for s in (0, 1))
+  first, second = (episodes.EpisodeSampler(class_ids, 5, 10, s) for s in (0, 1))
   assert not np.array_equal(first(0), first(1))
   assert not np.array_equal(first(0), second(0))
 
 
 def test_classes_and_examples_are_drawn_evenly():
   class_ids = np.repeat(np.arange(6), [10, 10, 10, 10, 10, 20])
-  sampler = episodes.EpisodeSampler(class_ids, episodes.EpisodeShape(2, 1, 2), 0)
+  sampler = episodes.EpisodeSampler(class_ids, 2, 3, seed=0)
   draws = tf.stack([sampler(i) for i in range(3000)]).numpy()
   # Every class is as likely, at either place of the episode.
   for place in range(2):
     counts = np.bincount(class_ids[draws[:, place, 0]], minlength=6)
     assert stats.chisquare(counts).pvalue > 1e-3
-  # Within the large class, every example is as likely to be a support.
-  supports = draws[:, :, 0].ravel()
-  supports = supports[class_ids[supports] == 5]
-  assert stats.chisquare(np.bincount(supports - 50, minlength=20)).pvalue > 1e-3
+  # Within the large class, every example is as likely to come first.
+  firsts = draws[:, :, 0].ravel()
+  firsts = firsts[class_ids[firsts] == 5]
+  assert stats.chisquare(np.bincount(firsts - 50, minlength=20)).pvalue > 1e-3
 
 
 def test_a_batch_of_episodes_has_a_static_shape():
   class_ids = np.repeat(np.arange(3), 8)
-  sampler = episodes.EpisodeSampler(class_ids, episodes.EpisodeShape(2, 3, 4), 0)
+  sampler = episodes.EpisodeSampler(class_ids, 2, 7, seed=0)
   dataset = episodes.episode_dataset(
       np.zeros([24, 5, 6, 1], np.uint8), sampler, episodes_per_step=2,
       augmentation_policy='crop_flip')
@@ -99,7 +96,7 @@ def test_a_batch_of_episodes_has_a_static_shape():
 
 def test_augmentation_repeats_with_the_index_and_varies_between_indices():
   class_ids = np.repeat(np.arange(2), 2)
-  sampler = episodes.EpisodeSampler(class_ids, episodes.EpisodeShape(2, 1, 1), 0)
+  sampler = episodes.EpisodeSampler(class_ids, 2, 2, seed=0)
   images = np.random.default_rng(0).integers(
       256, size=[4, 8, 8, 3], dtype=np.uint8)
   images[:] = images[0]  # All alike: what differs comes from augmentation.
@@ -112,15 +109,15 @@ def test_augmentation_repeats_with_the_index_and_varies_between_indices():
 
 
 @pytest.mark.parametrize('class_ids, shape, message', [
-    ([], (2, 1, 1), 'empty'),
-    ([0, 0, 1, 1], (3, 1, 1), '3 ways need as many classes; the data has 2'),
-    ([0, 0, 0, 1, 1, 1, 1], (2, 2, 2), 'Class 0 has 3 examples'),
-    ([0, 0, 2, 2], (2, 1, 1), 'Class 1 has 0 examples'),
+    ([], (2, 2), 'empty'),
+    ([0, 0, 1, 1], (3, 2), '3 ways need as many classes; the data has 2'),
+    ([0, 0, 0, 1, 1, 1, 1], (2, 4), 'Class 0 has 3 examples'),
+    ([0, 0, 2, 2], (2, 2), 'Class 1 has 0 examples'),
 ])
 def test_what_cannot_be_sampled_is_refused_at_once(class_ids, shape, message):
   with pytest.raises(UserError, match=message):
     episodes.EpisodeSampler(
-        np.array(class_ids, np.int32), episodes.EpisodeShape(*shape), 0)
+        np.array(class_ids, np.int32), *shape, seed=0)
 
 
 if __name__ == '__main__':

@@ -603,7 +603,7 @@ def test_two_episodes_of_digits_overfit():
   keras.utils.set_random_seed(0)
   digits = datasets.load('digits')
   sampler = episodes.EpisodeSampler(
-      digits.train.class_ids, episodes.EpisodeShape(10, 5, 5), seed=0)
+      digits.train.class_ids, num_ways=10, images_per_class=10, seed=0)
   two = episodes.episode_dataset(digits.train.images, sampler, 2).take(1).repeat()
   model = DBLE(encoders.mlp(digits.image_shape, 64, weight_decay=0.0),
                confidence.confidence_mlp(64), 10, num_shots=5)

@@ -68,6 +68,59 @@ def test_episode_centers_are_means_over_each_dimension():
       [[[3, 40**0.5], [2, 3]]], rtol=1e-5)
 
 
+def test_leave_one_out_compares_each_image_with_the_means_of_all_others():
+  rng = np.random.default_rng(5)
+  h = rng.normal(size=[2, 3, 4, 6]).astype(np.float32)
+  z = h + rng.normal(size=h.shape).astype(np.float32)
+  points = prototypes.episode_queries(tf.constant(z), num_shots=None)
+  np.testing.assert_array_equal(points, z.reshape(2, 12, 6))
+  labels = prototypes.episode_labels(3, 4, num_shots=None)
+  np.testing.assert_array_equal(labels, np.repeat(np.arange(3), 4))
+  result = prototypes.episode_distances(points, tf.constant(h), num_shots=None)
+  assert result.shape == [2, 12, 3]
+  for episode, way, place, other in np.ndindex(2, 3, 4, 3):
+    others = np.delete(h[episode, way], place, 0) if other == way else h[episode, other]
+    expected = np.linalg.norm(z[episode, way, place] - others.mean(axis=0))
+    np.testing.assert_allclose(
+        result[episode, 4 * way + place, other], expected, rtol=1e-4)
+
+
+def test_leaving_oneself_out_stretches_the_distance_to_the_own_center():
+  # Of m images the center without oneself is m / (m - 1) times as far.
+  rng = np.random.default_rng(6)
+  h = tf.constant(rng.normal(size=[1, 2, 5, 3]), tf.float32)
+  queries = prototypes.episode_queries(h, None)
+  with_itself = prototypes.distances(queries, tf.reduce_mean(h, axis=2))
+  result = prototypes.episode_distances(queries, h, None)
+  np.testing.assert_allclose(
+      result[0, :5, 0], 5 / 4 * with_itself[0, :5, 0], rtol=1e-4)
+  np.testing.assert_allclose(result[0, :5, 1], with_itself[0, :5, 1], rtol=1e-6)
+
+
+def test_leave_one_out_has_the_gradient_of_the_explicit_computation():
+  rng = np.random.default_rng(7)
+  h = tf.Variable(rng.normal(size=[1, 2, 3, 4]), dtype=tf.float32)
+
+  def explicit():
+    rows = []
+    for way, place in np.ndindex(2, 3):
+      centers = []
+      for other in range(2):
+        kept = [h[0, other, i] for i in range(3) if (other, i) != (way, place)]
+        centers.append(tf.add_n(kept) / len(kept))
+      rows.append(tf.norm(h[0, way, place] - tf.stack(centers), axis=-1))
+    return tf.stack(rows)[tf.newaxis]
+
+  weights = tf.constant(rng.normal(size=[1, 6, 2]), tf.float32)
+  gradients = []
+  for compute in (explicit, lambda: prototypes.episode_distances(
+      prototypes.episode_queries(h, None), h, None)):
+    with tf.GradientTape() as tape:
+      total = tf.reduce_sum(weights * compute())
+    gradients.append(tape.gradient(total, h))
+  np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
+
+
 def test_likelihoods_are_a_softmax_over_negative_distances():
   # e^0 / (e^0 + e^-ln 2 + e^-ln 4) = 1 / 1.75
   likelihoods = tf.exp(prototypes.log_likelihoods(

@@ -64,6 +64,7 @@ class Vanilla(Classifier):
     kwargs.setdefault(
         'loss', keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)
+    self.optimizer.build(self.trainable_variables)
 
   def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
                    training=True):

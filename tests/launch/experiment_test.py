@@ -64,8 +64,8 @@ def test_without_decay_the_rate_is_constant(digits):
 
 def test_episodes_have_all_classes_unless_told_otherwise(digits):
   arguments = ['--num_shots=2', '--num_queries=3', '--episodes_per_step=4']
-  everything = experiment.make_episodes(parse(*arguments), digits)
-  some = experiment.make_episodes(parse('--num_ways=6', *arguments), digits)
+  everything = experiment.make_training_data(parse(*arguments), digits)
+  some = experiment.make_training_data(parse('--num_ways=6', *arguments), digits)
   assert everything.element_spec.shape == [4, 10, 5, 8, 8, 1]
   assert some.element_spec.shape == [4, 6, 5, 8, 8, 1]
 
@@ -77,7 +77,7 @@ def test_training_images_are_augmented_as_the_data_set_asks():
   def share_of_originals(policy):
     data = datasets.from_arrays((images, np.arange(8) % 2), (images, np.arange(8) % 2),
                                 augmentation_policy=policy)
-    episode = next(experiment.make_episodes(
+    episode = next(experiment.make_training_data(
         parse('--num_shots=2', '--num_queries=2'), data).as_numpy_iterator())
     return np.mean([image.tobytes() in originals for image in episode.reshape(8, 6, 6, 3)])
 

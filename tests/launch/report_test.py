@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from dble_tf import baselines
 from dble_tf import confidence
 from dble_tf import datasets
 from dble_tf import encoders
@@ -14,8 +15,8 @@ from launch import experiment
 from launch import report
 from launch import workdir as workdirs
 
-FACTS = {'experiment': 'tiny', 'seed': 3, 'steps': 1000, 'seconds': 2.0,
-         'images_per_second': 12345.6, 'versions': {}}
+FACTS = {'experiment': 'tiny', 'method': 'dble', 'seed': 3, 'steps': 1000,
+         'images': 24691, 'seconds': 2.0, 'versions': {}}
 
 
 @pytest.fixture(scope='module')
@@ -44,10 +45,22 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
   assert results['mean_sigma'] == pytest.approx(0.05, rel=0.1)
   report.show(workdir)
   shown = capsys.readouterr().out
-  assert 'tiny, seed 3: 1,000 steps in 2 s, 12,346 images/s' in shown
+  assert 'tiny, dble, seed 3: 1,000 steps in 2 s, 12,346 images/s' in shown
   assert f"{100 * results['test']['accuracy']:.2f} %" in shown
   assert f"{results['validation']['nll']:.4f}" in shown
   assert str(workdir.export / '1') in shown
+
+
+def test_a_method_without_sigma_is_reported_without_it(trained, tmp_path, capsys):
+  _, data = trained
+  workdir = workdirs.Workdir(tmp_path)
+  model = baselines.Vanilla(encoders.mlp([3, 3, 1], 8), 3)
+  report.write(workdir, model, data, 16, {**FACTS, 'method': 'vanilla'})
+  results = json.loads(workdir.metrics.read_text())
+  assert 'test_without_sigma' not in results and 'mean_sigma' not in results
+  report.show(workdir)
+  shown = capsys.readouterr().out
+  assert 'tiny, vanilla, seed 3' in shown and 'sigma' not in shown
 
 
 def test_without_a_validation_split_test_stands_alone(trained, tmp_path):

@@ -1,0 +1,99 @@
+import keras
+import numpy as np
+import pytest
+from scipy import special
+
+from dble_tf import baselines
+from dble_tf import batches
+from dble_tf import datasets
+from dble_tf import encoders
+
+IMAGE_SHAPE = (2, 2, 1)
+
+
+def make_model(**compile_arguments):
+  keras.utils.set_random_seed(3)
+  encoder = keras.Sequential([
+      keras.Input(IMAGE_SHAPE, dtype='uint8'),
+      keras.layers.Rescaling(0.01),
+      keras.layers.Flatten(),
+      keras.layers.Dense(3, use_bias=False),
+  ])
+  model = baselines.Vanilla(encoder, 4, weight_decay=0.1)
+  model.compile(keras.optimizers.SGD(0.5), **compile_arguments)
+  return model
+
+
+def some_data(n=20):
+  rng = np.random.default_rng(0)
+  return (rng.integers(256, size=[n, *IMAGE_SHAPE], dtype=np.uint8),
+          rng.integers(4, size=n).astype(np.int32))
+
+
+def test_label_and_confidence_are_those_of_the_softmax():
+  model, (images, _) = make_model(), some_data()
+  answers = model.predict(images, verbose=0)
+  h = images.reshape(-1, 4) * 0.01 @ model.encoder.get_weights()[0]
+  kernel, bias = model.linear.get_weights()
+  expected = special.softmax(h @ kernel + bias, axis=1)
+  np.testing.assert_allclose(answers['probabilities'], expected, rtol=1e-4)
+  np.testing.assert_array_equal(answers['label'], expected.argmax(axis=1))
+  np.testing.assert_allclose(answers['confidence'], expected.max(axis=1), rtol=1e-4)
+
+
+def test_a_step_descends_cross_entropy_and_weight_decay():
+  model, (images, class_ids) = make_model(), some_data()
+  kernel, bias = model.linear.get_weights()
+  h = images.reshape(-1, 4) * 0.01 @ model.encoder.get_weights()[0]
+  probabilities = special.softmax(h @ kernel + bias, axis=1)
+  error = (probabilities - np.eye(4)[class_ids]) / len(images)
+  loss = model.train_on_batch(images, class_ids, return_dict=True)['loss']
+  expected = -np.log(probabilities[np.arange(20), class_ids]).mean()
+  np.testing.assert_allclose(loss, expected + 0.05 * (kernel**2).sum(), rtol=1e-4)
+  np.testing.assert_allclose(
+      model.linear.get_weights()[0], kernel - 0.5 * (h.T @ error + 0.1 * kernel),
+      rtol=1e-3, atol=1e-5)
+  np.testing.assert_allclose(
+      model.linear.get_weights()[1], bias - 0.5 * error.sum(axis=0),
+      rtol=1e-3, atol=1e-6)
+
+
+def test_it_survives_saving_with_its_optimizer(tmp_path):
+  model, (images, class_ids) = make_model(), some_data()
+  model.train_on_batch(images, class_ids)
+  model.save(tmp_path / 'model.keras')
+  loaded = keras.models.load_model(tmp_path / 'model.keras')
+  for name, expected in model.predict(images, verbose=0).items():
+    np.testing.assert_array_equal(loaded.predict(images, verbose=0)[name], expected)
+  assert loaded.weight_decay == 0.1
+  for once_more in (model, loaded):
+    once_more.train_on_batch(images, class_ids)
+  np.testing.assert_array_equal(model.linear.get_weights()[0],
+                                loaded.linear.get_weights()[0])
+
+
+def test_a_step_compiles_under_xla():
+  plain, compiled = make_model(), make_model(jit_compile=True)
+  images, class_ids = some_data()
+  for model in (plain, compiled):
+    model.train_on_batch(images, class_ids)
+  np.testing.assert_allclose(
+      plain.linear.get_weights()[0], compiled.linear.get_weights()[0], rtol=1e-4)
+
+
+def test_it_learns_digits():
+  keras.utils.set_random_seed(0)
+  digits = datasets.load('digits', validation_size=200)
+  model = baselines.Vanilla(encoders.mlp(digits.image_shape, 64), 10)
+  model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+  model.fit(
+      batches.batch_dataset(digits.train.images, digits.train.class_ids, 100, seed=0),
+      steps_per_epoch=100, shuffle=False, verbose=0)
+  figures = model.evaluate(
+      digits.validation.batches(100), return_dict=True, verbose=0)
+  assert figures['accuracy'] > 0.93
+  assert set(figures) == {'accuracy', 'ece', 'nll'}
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
