@@ -26,6 +26,9 @@ class Classifier(keras.Model):
     self.accuracy = keras.metrics.Accuracy('accuracy')
     self.ece = metrics.ExpectedCalibrationError(name='ece')
     self.nll = keras.metrics.Mean('nll')
+    # Constructors make all weights: Keras must not build the model by calling it on
+    # what `fit` is given, which may be episodes.
+    self.built = True
 
   def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Eq. 4: images [B, H, W, C] -> representations [B, D]."""

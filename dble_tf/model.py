@@ -77,9 +77,6 @@ class DBLE(classifier.Classifier):
     self.confidence_loss = keras.metrics.Mean('confidence_loss')
     self.error_rate = keras.metrics.Mean('error_rate')
     self._refit_centers = None  # What `fit` does before each validation.
-    # All weights exist now: `fit` must not build the model by calling it on an
-    # episode, which is not an image.
-    self.built = True
 
   def _state(self, name, shape, initializer):
     return self.add_weight(

@@ -33,10 +33,11 @@ def plain_confidence_model():
       DIM, hidden_units=5, dropout=0.0, weight_decay=0.0, initial_sigma=0.5)
 
 
-def make_model(rate=0.1, confidence_rate=0.1, seed=0, **compile_arguments):
+def make_model(rate=0.1, confidence_rate=0.1, seed=0, num_shots=SHOTS,
+               **compile_arguments):
   keras.utils.set_random_seed(7)
   model = DBLE(linear_encoder(), plain_confidence_model(), num_classes=4,
-               num_shots=SHOTS, seed=seed)
+               num_shots=num_shots, seed=seed)
   model.compile(keras.optimizers.SGD(rate, momentum=0.9),
                 keras.optimizers.SGD(confidence_rate, momentum=0.9),
                 **compile_arguments)
@@ -78,54 +79,68 @@ def weights(model):
 def algorithm_1(model, batch):
   """Both losses, as a literal walk through Algorithm 1, query by query.
 
-  Returns theta's loss, and h, sigma's input, labels and centers of each error.
+  Returns theta's loss, and h, label and centers of each error with its place among
+  the queries.
   """
   theta_terms, errors = [], []
   for episode in batch:
     h = [[tf.reshape(model.encoder(image[np.newaxis]), [-1]) for image in images]
          for images in episode]
-    centers = [sum(rows[:SHOTS]) / SHOTS for rows in h]
     for label, rows in enumerate(h):
-      for query in rows[SHOTS:]:
-        d = [tf.norm(query - center) for center in centers]
-        theta_terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
+      for place in range(model.num_shots or 0, len(rows)):
+        centers = []
+        for supports in h:
+          if model.num_shots is not None:
+            supports = supports[:model.num_shots]
+          elif supports is rows:  # Leave-one-out.
+            supports = rows[:place] + rows[place + 1:]
+          centers.append(sum(supports) / len(supports))
+        d = [tf.norm(rows[place] - center) for center in centers]
         if int(np.argmin(d)) != label:
-          errors.append((query, label, centers))
+          errors.append((rows[place], label, centers, len(theta_terms)))
+        theta_terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
   return sum(theta_terms) / len(theta_terms), errors
 
 
-def test_train_step_follows_algorithm_1_for_theta():
+# Episodes with supports and queries, and leave-one-out; E * Q of `random_episodes`.
+EPISODES = pytest.mark.parametrize(
+    'num_shots, num_queries', [(SHOTS, 2 * 3 * 4), (None, 2 * 3 * 6)])
+
+
+@EPISODES
+def test_train_step_follows_algorithm_1_for_theta(num_shots, num_queries):
   batch = random_episodes()
-  model, reference = make_model(rate=0.05), make_model()
+  model = make_model(rate=0.05, num_shots=num_shots)
+  reference = make_model(num_shots=num_shots)
   theta = reference.encoder.trainable_variables
   with tf.GradientTape() as tape:
     expected_loss, errors = algorithm_1(reference, batch)
   gradient, = tape.gradient(expected_loss, [v.value for v in theta])
   logs = model.train_on_batch(batch, return_dict=True)
   assert logs['prototype_loss'] == pytest.approx(float(expected_loss), rel=1e-4)
-  assert logs['error_rate'] == pytest.approx(len(errors) / (2 * 3 * 4))
+  assert logs['error_rate'] == pytest.approx(len(errors) / num_queries)
   np.testing.assert_allclose(
       model.encoder.weights[0], theta[0] - 0.05 * gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_train_step_follows_algorithm_1_for_phi():
+@EPISODES
+def test_train_step_follows_algorithm_1_for_phi(num_shots, num_queries):
   batch = random_episodes()
-  model, reference = make_model(confidence_rate=0.3), make_model()
+  model = make_model(confidence_rate=0.3, num_shots=num_shots)
+  reference = make_model(num_shots=num_shots)
   _, errors = algorithm_1(reference, batch)
   assert len(errors) >= 3
   # The noise of the first step, for all queries in the order of the episodes.
-  h = reference.encoder(batch.reshape(-1, *IMAGE_SHAPE)).numpy()
-  queries = h.reshape(2, 3, 6, DIM)[:, :, SHOTS:].reshape(-1, DIM)
-  noise = confidence.standard_noise([2, 12, DIM], [0, 1]).numpy().reshape(-1, DIM)
+  noise = confidence.standard_noise([2, num_queries // 2, DIM], [0, 1])
+  noise = tf.reshape(noise, [-1, DIM])
   phi = reference.confidence_model.trainable_variables
   with tf.GradientTape() as tape:
     terms = []
-    for query, label, centers in errors:
-      place = np.argmin(np.abs(queries - query.numpy()).sum(axis=-1))
+    for query, label, centers, place in errors:
       z = query + reference.confidence_model(query[tf.newaxis])[0] * noise[place]
       d = [tf.norm(z - center) for center in centers]
       terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
-    expected_loss = sum(terms) / (2 * 3 * 4)  # Over all queries.
+    expected_loss = sum(terms) / num_queries  # Over all queries.
   gradients = tape.gradient(expected_loss, [v.value for v in phi])
   logs = model.train_on_batch(batch, return_dict=True)
   assert logs['confidence_loss'] == pytest.approx(float(expected_loss), rel=1e-3)
@@ -220,13 +235,14 @@ def test_an_image_is_encoded_once_for_supports_and_queries():
   assert shapes == [(2 * 3 * 6, DIM)]
 
 
-@pytest.mark.parametrize('encoder', ['linear', 'mlp'])
-def test_train_step_gives_the_same_losses_under_xla(encoder):
+@pytest.mark.parametrize(
+    'encoder, num_shots', [('linear', SHOTS), ('mlp', SHOTS), ('mlp', None)])
+def test_train_step_gives_the_same_losses_under_xla(encoder, num_shots):
   logs = {}
   for jit_compile in (False, True):
     keras.utils.set_random_seed(7)
     body = linear_encoder() if encoder == 'linear' else encoders.mlp(IMAGE_SHAPE, DIM)
-    model = DBLE(body, plain_confidence_model(), 4, num_shots=SHOTS)
+    model = DBLE(body, plain_confidence_model(), 4, num_shots=num_shots)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0),
                   keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0),
                   jit_compile=jit_compile)
@@ -235,6 +251,38 @@ def test_train_step_gives_the_same_losses_under_xla(encoder):
         list(model.train_on_batch(random_episodes(step), return_dict=True).values())
         for step in range(3)]
   np.testing.assert_allclose(logs[True], logs[False], rtol=1e-3, atol=1e-5)
+
+
+def test_nothing_is_traced_again_after_the_first_step():
+  traces = {'train': 0, 'test': 0, 'centers': 0}
+
+  class Counting(DBLE):
+    def train_step(self, data):
+      traces['train'] += 1
+      return super().train_step(data)
+
+    def test_step(self, data):
+      traces['test'] += 1
+      return super().test_step(data)
+
+    def encode(self, images, training=False):
+      traces['centers'] += not training
+      return super().encode(images, training)
+
+  model = Counting(linear_encoder(), plain_confidence_model(), 4)
+  model.compile('sgd', 'sgd')
+  images, class_ids = some_images()  # 40, in batches of 16, 16 and 8.
+  data = batches(images, class_ids)
+
+  def fit(steps, **arguments):
+    model.fit(tf.data.Dataset.from_tensors(random_episodes()).repeat(), verbose=0,
+              steps_per_epoch=steps, centers_data=data, validation_data=data,
+              **arguments)
+    return dict(traces)
+
+  first = fit(1)
+  assert first['train'] == 1
+  assert fit(5, epochs=3) == first
 
 
 def test_centers_are_class_means_over_all_batches():
@@ -300,22 +348,6 @@ def test_evaluate_agrees_with_figures_from_predictions():
   assert figures['ece'] == pytest.approx(sum(gaps) / 33, rel=1e-4)
   assert figures['nll'] == pytest.approx(
       -np.log(outputs['probabilities'][np.arange(33), class_ids]).mean(), rel=1e-4)
-
-
-def test_evaluate_weighs_samples_and_takes_further_metrics():
-  model = fitted_model(metrics=['sparse_categorical_accuracy'])
-  images, class_ids = some_images(n=20, seed=9)
-  weight = np.repeat([0.0, 1.0], 10)
-  figures = model.evaluate(
-      images, class_ids, sample_weight=weight, return_dict=True, verbose=0)
-  second_half = model.evaluate(images[10:], class_ids[10:], return_dict=True, verbose=0)
-  outputs = model.predict(images, verbose=0)
-  assert figures['accuracy'] == pytest.approx(second_half['accuracy'])
-  assert figures['ece'] == pytest.approx(second_half['ece'], rel=1e-4)
-  assert figures['nll'] == pytest.approx(second_half['nll'], rel=1e-4)
-  # Unweighted, as Keras does with `metrics`, and from the probabilities alone.
-  assert figures['sparse_categorical_accuracy'] == pytest.approx(
-      (outputs['probabilities'].argmax(axis=1) == class_ids).mean())
 
 
 def test_fit_reports_losses_and_validation_at_each_epoch():
@@ -416,11 +448,6 @@ def test_validation_split_is_refused():
     make_model().fit(random_episodes(), validation_split=0.5, verbose=0)
 
 
-def test_metrics_named_like_the_models_own_are_refused():
-  with pytest.raises(UserError, match='accuracy already'):
-    make_model(metrics=['accuracy'])
-
-
 def test_callbacks_can_watch_the_loss_and_the_validation_figures(tmp_path):
   model = make_model(rate=float('nan'))
   history = model.fit(
@@ -479,12 +506,6 @@ def test_using_a_model_without_centers_says_what_to_do(use):
     use(make_model(), some_images()[0])
 
 
-def test_float_images_are_refused_where_raw_pixels_are_due():
-  images, _ = some_images()
-  with pytest.raises(UserError, match='raw uint8 pixels'):
-    fitted_model().predict(images / 255.0, verbose=0)
-
-
 def test_images_given_as_episodes_are_refused():
   with pytest.raises(UserError, match='episode_dataset'):
     make_model().train_on_batch(np.zeros([8, 5], np.uint8))
@@ -493,6 +514,11 @@ def test_images_given_as_episodes_are_refused():
 def test_episodes_without_queries_are_refused():
   with pytest.raises(UserError, match='no query is left'):
     make_model().train_on_batch(random_episodes(num_images=SHOTS))
+
+
+def test_leave_one_out_with_a_single_image_a_class_is_refused():
+  with pytest.raises(UserError, match='two or more'):
+    make_model(num_shots=None).train_on_batch(random_episodes(num_images=1))
 
 
 def test_one_optimizer_for_both_parts_is_refused():
@@ -508,12 +534,6 @@ def test_one_optimizer_for_both_parts_is_refused():
 def test_a_confidence_model_of_another_size_is_refused(confidence_model):
   with pytest.raises(UserError, match=r'confidence_mlp\(3\)'):
     DBLE(linear_encoder(), confidence_model, 4, num_shots=1)
-
-
-def test_an_encoder_that_gives_no_vector_is_refused():
-  encoder = keras.Sequential([keras.Input(IMAGE_SHAPE), keras.layers.ReLU()])
-  with pytest.raises(UserError, match='a vector per image'):
-    DBLE(encoder, confidence.confidence_mlp(4), 4, num_shots=1)
 
 
 def test_a_subclassed_encoder_is_accepted_once_its_input_is_known():

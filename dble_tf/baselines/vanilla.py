@@ -35,7 +35,6 @@ class Vanilla(Classifier):
         num_classes, dtype='float32',
         kernel_regularizer=keras.regularizers.L2(weight_decay / 2))
     self.linear.build([None, self.representation_size])
-    self.built = True
 
   def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
     """Labels images and says how sure it is.
