@@ -12,8 +12,8 @@ from dble_tf.errors import UserError
 
 
 def batch_dataset(
-    images: np.ndarray,
-    class_ids: np.ndarray,
+    images: np.ndarray | tf.Tensor,
+    class_ids: np.ndarray | tf.Tensor,
     batch_size: int,
     seed: int,
     start: int = 0,
@@ -38,7 +38,8 @@ def batch_dataset(
         f'A batch of {batch_size} images cannot be drawn from {len(images)}: make '
         'batches smaller.')
   with tf.device('CPU'):
-    images, class_ids = tf.constant(images), tf.constant(class_ids)
+    images = tf.convert_to_tensor(images)
+    class_ids = tf.convert_to_tensor(class_ids)
 
   def pass_over_data(number):
     order = tf.random.experimental.stateless_shuffle(

@@ -60,7 +60,7 @@ class EpisodeSampler:
 
 
 def episode_dataset(
-    images: np.ndarray,
+    images: np.ndarray | tf.Tensor,
     sampler: EpisodeSampler,
     episodes_per_step: int,
     start: int = 0,
@@ -79,7 +79,7 @@ def episode_dataset(
     A data set of [E, N, K + K_Q, H, W, C] uint8 tensors.
   """
   with tf.device('CPU'):
-    images = tf.constant(images)
+    images = tf.convert_to_tensor(images)
 
   def make_episode(index):
     examples = sampler(index)

@@ -285,42 +285,71 @@ class DBLE(classifier.Classifier):
     self._check_episodes(episodes)
     _, num_ways, num_images = episodes.shape[:3]
     labels = prototypes.episode_labels(num_ways, num_images, self.num_shots)
-
-    # Update theta with the prototypical loss (Eq. 1 to 3).
-    with tf.GradientTape() as theta_tape:
-      h = self.encode(
-          tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
-      h = tf.reshape(h, [-1, num_ways, num_images, h.shape[-1]])
-      queries = prototypes.episode_queries(h, self.num_shots)  # [E, Q, D]
-      distances = prototypes.episode_distances(
-          queries, h, self.num_shots)  # [E, Q, N]
-      prototype_loss = -tf.reduce_mean(
-          prototypes.true_log_likelihoods(distances, labels))
-      theta_loss = prototype_loss + _regularization(self.encoder)
-      scaled_loss = self.optimizer.scale_loss(theta_loss)
-    theta = self.encoder.trainable_variables
-    self.optimizer.apply(theta_tape.gradient(scaled_loss, theta), theta)
-
-    # Update phi with the confidence loss on the queries that theta got wrong (Eq. 8
-    # and 9). Its tape begins behind the encoder: phi never moves theta.
-    is_error = prototypes.predicted_labels(distances) != labels  # [E, Q]
-    with tf.GradientTape() as phi_tape:
-      z = confidence.sample_representations(
-          queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
-      distances = prototypes.episode_distances(z, h, self.num_shots)
-      confidence_loss = confidence.error_loss(
-          prototypes.true_log_likelihoods(distances, labels), is_error)
-      phi_loss = confidence_loss + _regularization(self.confidence_model)
-      scaled_loss = self.confidence_optimizer.scale_loss(phi_loss)
-    phi = self.confidence_model.trainable_variables
-    self.confidence_optimizer.apply(phi_tape.gradient(scaled_loss, phi), phi)
-
+    theta_loss, h, distances = self.update_theta(episodes, labels)
+    phi_loss = self.update_phi(h, distances, labels)
     self._loss_tracker.update_state(theta_loss + phi_loss)
-    self.prototype_loss.update_state(prototype_loss)
-    self.confidence_loss.update_state(confidence_loss)
-    self.error_rate.update_state(tf.cast(is_error, tf.float32))
     return classifier.metric_results(
         self._loss_tracker, self.prototype_loss, self.confidence_loss, self.error_rate)
+
+  def update_theta(
+      self, episodes: tf.Tensor, labels: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The first half of Algorithm 1: the prototypical loss (Eq. 1 to 3) on theta.
+
+    Args:
+      episodes: [E, N, images a class, H, W, C].
+      labels: [Q], of the queries.
+
+    Returns:
+      The loss, h [E, N, images a class, D] and the queries' distances [E, Q, N], all
+      of before the update.
+    """
+    with tf.GradientTape() as tape:
+      h = self.encode(
+          tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
+      h = tf.reshape(h, [-1, *episodes.shape[1:3], h.shape[-1]])
+      distances = prototypes.episode_distances(
+          prototypes.episode_queries(h, self.num_shots), h, self.num_shots)
+      prototype_loss = -tf.reduce_mean(
+          prototypes.true_log_likelihoods(distances, labels))
+      loss = prototype_loss + _regularization(self.encoder)
+      scaled_loss = self.optimizer.scale_loss(loss)
+    theta = self.encoder.trainable_variables
+    self.optimizer.apply(tape.gradient(scaled_loss, theta), theta)
+    self.prototype_loss.update_state(prototype_loss)
+    return loss, h, distances
+
+  def update_phi(
+      self, h: tf.Tensor, distances: tf.Tensor, labels: tf.Tensor
+  ) -> tf.Tensor:
+    """The second half: the confidence loss (Eq. 8 and 9) on phi.
+
+    Phi learns from the queries that theta got wrong, and never moves theta: its tape
+    begins behind the encoder.
+
+    Args:
+      h: [E, N, images a class, D].
+      distances: [E, Q, N], of the queries.
+      labels: [Q].
+
+    Returns:
+      The loss of before the update.
+    """
+    is_error = prototypes.predicted_labels(distances) != labels  # [E, Q]
+    queries = prototypes.episode_queries(h, self.num_shots)  # [E, Q, D]
+    with tf.GradientTape() as tape:
+      z = confidence.sample_representations(
+          queries, self._sigma(queries), self._training_noise(tf.shape(queries)))
+      log_likelihoods = prototypes.true_log_likelihoods(
+          prototypes.episode_distances(z, h, self.num_shots), labels)
+      confidence_loss = confidence.error_loss(log_likelihoods, is_error)
+      loss = confidence_loss + _regularization(self.confidence_model)
+      scaled_loss = self.confidence_optimizer.scale_loss(loss)
+    phi = self.confidence_model.trainable_variables
+    self.confidence_optimizer.apply(tape.gradient(scaled_loss, phi), phi)
+    self.confidence_loss.update_state(confidence_loss)
+    self.error_rate.update_state(tf.cast(is_error, tf.float32))
+    return loss
 
   def _sigma(self, queries):
     """Eq. 8 in training mode, [E, Q, D] -> [E, Q, D]."""

@@ -35,6 +35,31 @@ def reliability_diagram(
     _draw_shares(panels[1, column], bins.numpy()[0])
   panels[0, 0].set_ylabel('accuracy')
   panels[1, 0].set_ylabel('share of images')
+  _save(canvas, path)
+
+
+def cost_curves(
+    path: str | os.PathLike, curves: Mapping[str, Mapping[float, float]], unit: str
+) -> None:
+  """What something costs against several sizes, one panel each, as a PNG.
+
+  Args:
+    path: where to write it.
+    curves: name of a size -> its values -> the cost.
+    unit: of the cost.
+  """
+  canvas = figure.Figure(figsize=(3 * len(curves), 3), layout='constrained')
+  panels = canvas.subplots(1, len(curves), sharey=True, squeeze=False)[0]
+  for panel, (name, curve) in zip(panels, curves.items()):
+    panel.plot(list(curve), list(curve.values()), marker='o')
+    panel.set_xlabel(name)
+    panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.3)
+  panels[0].set_ylabel(unit)
+  _save(canvas, path)
+
+
+def _save(canvas, path):
   with atomic.replacing(path) as temporary, temporary.open('wb') as file:
     canvas.savefig(file, format='png', dpi=120)
 

@@ -97,16 +97,17 @@ def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
 def make_training_data(
     values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
   """An endless stream of what the method's `fit` takes."""
-  train, policy = dataset.train, dataset.augmentation_policy
+  images, class_ids = dataset.train.tensors
+  policy = dataset.augmentation_policy
   if values.method == 'vanilla':
     return batches.batch_dataset(
-        train.images, train.class_ids, images_per_step(values, dataset), values.seed,
+        images, class_ids, images_per_step(values, dataset), values.seed,
         augmentation_policy=policy)
   sampler = episodes.EpisodeSampler(
-      train.class_ids, values.num_ways or dataset.num_classes,
+      dataset.train.class_ids, values.num_ways or dataset.num_classes,
       values.num_shots + values.num_queries, values.seed)
   return episodes.episode_dataset(
-      train.images, sampler, values.episodes_per_step, augmentation_policy=policy)
+      images, sampler, values.episodes_per_step, augmentation_policy=policy)
 
 
 def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:

@@ -1,6 +1,7 @@
 """What a data set is here: three splits of raw uint8 images and their class ids."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,9 +23,15 @@ class Split:
 
   def batches(self, batch_size: int) -> tf.data.Dataset:
     """Batches of (images, class ids) in order, as `evaluate` and others take."""
-    with tf.device('CPU'):
-      data = tf.data.Dataset.from_tensor_slices((self.images, self.class_ids))
+    data = tf.data.Dataset.from_tensor_slices(self.tensors)
     return data.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+  @functools.cached_property
+  def tensors(self) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and class ids in the host's memory, once for all that read them."""
+    with tf.device('CPU'):
+      # A constant keeps a second copy of its array alive, its identity does not.
+      return (tf.identity(tf.constant(self.images)), tf.constant(self.class_ids))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,68 @@
+"""The first steps of a run in a process of its own: how long and how much memory.
+
+  python -m launch.first_steps --flagfile=launch/mnist.flags
+
+The data are random images of the experiment's size, so that nothing is downloaded.
+The last line of the output is a JSON object; `launch.benchmark` reads it.
+"""
+
+import time
+
+_start = time.perf_counter()
+
+import json
+import resource
+
+import numpy as np
+from absl import flags
+
+from dble_tf import datasets
+from dble_tf.model import DBLE
+from launch import entry
+from launch import experiment
+from launch import random_data
+
+_imported = time.perf_counter()
+
+FLAGS = flags.FLAGS
+
+experiment.define_flags(FLAGS)
+flags.DEFINE_integer('num_images', 50_000, 'Of the training set.', lower_bound=1)
+flags.DEFINE_integer('image_size', None, "Pixels a side, if not the data set's.",
+                     lower_bound=1)
+flags.DEFINE_integer('num_predicted', 0, 'Images to be predicted after the first steps.',
+                     lower_bound=0)
+flags.mark_flag_as_required('dataset')
+
+
+def main() -> None:
+  moments = [time.perf_counter()]
+  dataset = random_data.make(FLAGS.dataset, FLAGS.num_images, FLAGS.image_size)
+  batches = iter(experiment.make_training_data(FLAGS, dataset))
+  batch = next(batches)
+  moments.append(time.perf_counter())
+  model = experiment.build_model(FLAGS, dataset)
+  moments.append(time.perf_counter())
+  for _ in range(2):
+    model.fit(batch, steps_per_epoch=1, verbose=0)
+    moments.append(time.perf_counter())
+  if FLAGS.num_predicted:
+    if isinstance(model, DBLE):
+      model.fit_centers(datasets.Split(
+          dataset.test.images, dataset.test.class_ids).batches(FLAGS.batch_size))
+    images = np.resize(dataset.train.images, [
+        FLAGS.num_predicted, *dataset.image_shape])
+    model.predict(images, batch_size=FLAGS.batch_size, verbose=0)
+  data, build, first, second = np.diff(moments)
+  print(json.dumps({
+      'import': _imported - _start,
+      'data': data,
+      'build': build,
+      'trace': first - second,
+      'step': second,
+      'peak_memory': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+  }))
+
+
+if __name__ == '__main__':
+  entry.run(main)

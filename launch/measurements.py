@@ -1,0 +1,188 @@
+"""What `launch.benchmark` measures: each function is one part of its report.
+
+All take the flags of an experiment and random images of its size, and give numbers
+ready for JSON: seconds, bytes, and ratios within one run.
+"""
+
+import copy
+import json
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from dble_tf import datasets
+from dble_tf import episodes
+from dble_tf import prototypes
+from dble_tf.errors import UserError
+from launch import experiment
+from launch import timing
+
+SAMPLES = (1, 10, 20, 100, 1000)
+CLASSES = (10, 100, 1_000, 10_000)
+# What the cost of a step is measured against, with the flag's other values.
+SIZES = {
+    'num_ways': (2, 5, 10),
+    'num_shots': (1, 5, 10, 20),
+    'num_queries': (1, 5, 10, 20),
+    'episodes_per_step': (1, 2, 4),
+    'representation_size': (64, 256, 512, 1024),
+}
+
+
+def training(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """A step of DBLE against one of vanilla on the same number of images."""
+  steps, models = {}, {}
+  for name, settings in (
+      ('vanilla', {'method': 'vanilla'}),
+      ('support_query', {'method': 'dble', 'episode': 'support_query'}),
+      ('leave_one_out', {'method': 'dble', 'episode': 'leave_one_out'})):
+    models[name], steps[name] = _step(_changed(values, **settings), dataset)
+  # The halves of the step, each as a graph of its own.
+  model = models['leave_one_out']
+  batch = _batch(_changed(values, method='dble'), dataset)
+  labels = prototypes.episode_labels(*batch.shape[1:3], None)
+  _, h, distances = model.update_theta(batch, labels)
+  theta, phi = tf.function(model.update_theta), tf.function(model.update_phi)
+  steps['theta'] = lambda: theta(batch, labels)[0].numpy()
+  steps['phi'] = lambda: phi(h, distances, labels).numpy()
+  times = timing.interleave(steps, rounds)
+  return {
+      'images': experiment.images_per_step(values, dataset),
+      'seconds': {name: times.median(name) for name in steps},
+      'to_vanilla': {name: times.ratio(name, 'vanilla') for name in steps},
+  }
+
+
+def input_pipeline(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """Images per second of the pipeline alone, and as classes grow."""
+  values = _changed(values, method='dble')
+  images = experiment.images_per_step(values, dataset)
+  streams = {'pipeline': iter(experiment.make_training_data(values, dataset))}
+  for num_classes in CLASSES:
+    # Ten classes of ten images an episode, whatever the number of classes.
+    class_ids = np.arange(10 * max(CLASSES)) % num_classes
+    pixels = tf.gather(dataset.train.tensors[0],
+                       np.arange(len(class_ids)) % len(dataset.train))
+    sampler = episodes.EpisodeSampler(class_ids, 10, 10, seed=0)
+    streams[str(num_classes)] = iter(episodes.episode_dataset(
+        pixels, sampler, 2, augmentation_policy=dataset.augmentation_policy))
+  draws = 40  # Many more than are prefetched.
+  times = timing.interleave(
+      {name: lambda stream=stream: [next(stream) for _ in range(draws)]
+       for name, stream in streams.items()}, rounds)
+  return {
+      'images_per_second': images * draws / times.median('pipeline'),
+      'seconds_per_image_by_classes': {
+          name: times.median(name) / (draws * 200)
+          for name in streams if name != 'pipeline'},
+  }
+
+
+def inference(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """Labels and confidences with U samples against the encoder alone."""
+  images = dataset.train.tensors[0][:values.batch_size]
+  calls, encoder = {}, None
+  for num_samples in SAMPLES:
+    model = experiment.build_model(
+        _changed(values, method='dble', num_samples=num_samples), dataset)
+    model.encoder = encoder = encoder or model.encoder
+    answer = tf.function(model.call)
+    calls[str(num_samples)] = lambda answer=answer: answer(images)['label'].numpy()
+  encode = tf.function(lambda x: encoder(x, training=False))
+  calls['encoder'] = lambda: encode(images).numpy()
+  times = timing.interleave(calls, rounds)
+  return {
+      'images': len(images),
+      'seconds': {name: times.median(name) for name in calls},
+      'to_encoder': {name: times.ratio(name, 'encoder') for name in calls},
+  }
+
+
+def centers(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """Fitting class centers against predicting the same images with the encoder."""
+  model = experiment.build_model(_changed(values, method='dble'), dataset)
+  count = min(len(dataset.train), 4 * values.batch_size)
+  batches = datasets.Split(
+      dataset.train.images[:count], dataset.train.class_ids[:count],
+  ).batches(values.batch_size)
+  images = batches.map(lambda x, _: x)
+  times = timing.interleave({
+      'centers': lambda: model.fit_centers(batches),
+      'encoder': lambda: model.encoder.predict(images, verbose=0)}, rounds)
+  return {
+      'images': count,
+      'seconds': {name: times.median(name) for name in ('centers', 'encoder')},
+      'to_encoder': times.ratio('centers', 'encoder'),
+  }
+
+
+def startup(flagfile: str, rounds: int) -> dict:
+  """Seconds from the start of a process to its first step, part by part."""
+  runs = [_first_steps(flagfile) for _ in range(rounds)]
+  return {part: float(np.median([run[part] for run in runs]))
+          for part in ('import', 'data', 'build', 'trace', 'step')}
+
+
+def memory(flagfile: str) -> dict:
+  """Peak bytes of processes that train two steps, or predict."""
+  peak = lambda *arguments: _first_steps(flagfile, *arguments)['peak_memory']
+  return {
+      'training, 50,000 images': peak(),
+      'training, 100,000 images of 64x64': peak(
+          '--num_images=100000', '--image_size=64'),
+      'predicting 1,000 images, U = 1,000': peak(
+          '--num_images=5000', '--num_predicted=1000', '--num_samples=1000'),
+      'predicting 5,000 images, U = 1,000': peak(
+          '--num_images=5000', '--num_predicted=5000', '--num_samples=1000'),
+  }
+
+
+def sizes(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """Seconds of a step as one size of it changes and the others stay."""
+  values = _changed(values, method='dble', episode='support_query')
+  results = {}
+  for name, choices in SIZES.items():
+    steps = {}
+    for choice in choices:
+      if name == 'num_ways' and choice > dataset.num_classes:
+        continue
+      steps[choice] = _step(_changed(values, **{name: choice}), dataset)[1]
+    times = timing.interleave(steps, rounds)
+    results[name] = {str(choice): times.median(choice) for choice in steps}
+  return results
+
+
+def _changed(values, **settings):
+  values = copy.deepcopy(values)
+  for name, setting in settings.items():
+    setattr(values, name, setting)
+  return values
+
+
+def _batch(values, dataset):
+  return next(iter(experiment.make_training_data(values, dataset)))
+
+
+def _step(values, dataset):
+  """A model, and a function that makes one training step of it."""
+  model = experiment.build_model(values, dataset)
+  batch = _batch(values, dataset)
+  step = tf.function(model.train_step)
+  return model, lambda: step(batch)['loss'].numpy()
+
+
+def _first_steps(flagfile, *arguments):
+  process = subprocess.run(
+      [sys.executable, '-m', 'launch.first_steps', f'--flagfile={flagfile}',
+       *arguments], capture_output=True, text=True)
+  if process.returncode:
+    raise UserError(f'The first steps of {flagfile} failed: {process.stderr[-500:]}')
+  return json.loads(process.stdout.splitlines()[-1])

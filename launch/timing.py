@@ -1,0 +1,40 @@
+"""How long things take beside each other, on machines that are never quite idle."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Timings:
+  """Seconds of each function in each round: name -> one number a round."""
+
+  rounds: Mapping[str, list[float]]
+
+  def median(self, name: str) -> float:
+    return statistics.median(self.rounds[name])
+
+  def ratio(self, name: str, reference: str) -> float:
+    """The median over rounds of one function's time in units of another's.
+
+    Both are taken from the same round, so what slows down a whole round is no part
+    of it.
+    """
+    return statistics.median(
+        a / b for a, b in zip(self.rounds[name], self.rounds[reference]))
+
+
+def interleave(functions: Mapping[str, Callable[[], object]], rounds: int) -> Timings:
+  """Times functions in turns, after one call of each that is not counted."""
+  seconds = {name: [] for name in functions}
+  for function in functions.values():
+    function()
+  for number in range(rounds):
+    # Every other round runs backwards: no function always follows the same one.
+    names = list(functions)[::-1 if number % 2 else 1]
+    for name in names:
+      start = time.perf_counter()
+      functions[name]()
+      seconds[name].append(time.perf_counter() - start)
+  return Timings(seconds)
