@@ -53,7 +53,7 @@ def main() -> None:
     if part == 'startup':
       results[part] = measure(flagfile, min(3, FLAGS.rounds))
     elif part == 'memory':
-      results[part] = measure(flagfile)
+      results[part] = measure(FLAGS.encoder)
     else:
       results[part] = measure(values, dataset, FLAGS.rounds)
   write(epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}'), results)

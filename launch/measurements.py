@@ -130,12 +130,13 @@ def startup(flagfile: str, rounds: int) -> dict:
           for part in ('import', 'data', 'build', 'trace', 'step')}
 
 
-def memory(flagfile: str) -> dict:
-  """Peak bytes of processes that train two steps, or predict."""
-  peak = lambda *arguments: _first_steps(flagfile, *arguments)['peak_memory']
+def memory(encoder: str) -> dict:
+  """Peak bytes of processes that train two steps of CIFAR-10's shape, or predict."""
+  peak = lambda *arguments: _first_steps(
+      'launch/cifar10.flags', f'--encoder={encoder}', *arguments)['peak_memory']
   return {
-      'training, 50,000 images': peak(),
-      'training, 100,000 images of 64x64': peak(
+      'training, 50,000 images of 32x32x3': peak(),
+      'training, 100,000 images of 64x64x3': peak(
           '--num_images=100000', '--image_size=64'),
       'predicting 1,000 images, U = 1,000': peak(
           '--num_images=5000', '--num_predicted=1000', '--num_samples=1000'),

@@ -38,5 +38,18 @@ def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
   assert (tmp_path / 'p.png').stat().st_size > 1000
 
 
+def test_cost_curves_are_drawn_at_their_points(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append((canvas, path)))
+  curves = {'ways': {2: 10.0, 5: 30.0}, 'shots': {1: 4.0}}
+  plots.cost_curves(tmp_path / 'costs.png', curves, 'ms a step')
+  (canvas, path), = drawn
+  assert path == tmp_path / 'costs.png'
+  assert [panel.get_xlabel() for panel in canvas.axes] == ['ways', 'shots']
+  assert canvas.axes[0].get_ylabel() == 'ms a step'
+  for panel, curve in zip(canvas.axes, curves.values()):
+    assert dict(panel.lines[0].get_xydata()) == curve
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from dble_tf import baselines
 from dble_tf import datasets
 from launch import experiment
 
@@ -40,7 +41,7 @@ def test_each_flagfile_is_an_experiment_as_the_paper_describes(name, monkeypatch
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
     '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
     '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
-    '--batch_size=many'])
+    '--batch_size=many', '--method=magic', '--episode=none'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
     parse(argument)
@@ -85,12 +86,31 @@ def test_training_images_are_augmented_as_the_data_set_asks():
   assert share_of_originals('crop_flip') < 0.5
 
 
+def test_plain_training_sees_as_many_images_an_update_as_episodes_hold(digits):
+  arguments = ['--num_shots=2', '--num_queries=3', '--num_ways=6',
+               '--episodes_per_step=4', '--method=vanilla']
+  values = parse(*arguments)
+  images, class_ids = experiment.make_training_data(values, digits).element_spec
+  assert images.shape == [4 * 6 * 5, 8, 8, 1] and class_ids.shape == [4 * 6 * 5]
+  assert experiment.images_per_step(values, digits) == 4 * 6 * 5
+  model = experiment.build_model(values, digits)
+  assert isinstance(model, baselines.Vanilla)
+  assert model.optimizer.momentum == 0.9 and model.optimizer.clipnorm == 1.0
+
+
+def test_leave_one_out_is_a_flag(digits):
+  model = experiment.build_model(parse('--episode=leave_one_out'), digits)
+  assert model.num_shots is None
+  model = experiment.build_model(
+      parse('--episode=support_query', '--num_shots=7'), digits)
+  assert model.num_shots == 7
+
+
 def test_the_model_has_the_sizes_of_the_flags(digits):
   model = experiment.build_model(
-      parse('--representation_size=32', '--num_samples=7', '--num_shots=3'), digits)
+      parse('--representation_size=32', '--num_samples=7'), digits)
   assert model.encoder.output_shape == (None, 32)
   assert model.noise.shape == (7, 32)
-  assert model.num_shots == 3
 
 
 if __name__ == '__main__':

@@ -92,6 +92,19 @@ def test_a_new_process_loads_the_model_with_the_package_alone(finished):
        workdir / 'model.keras'], check=True)
 
 
+def test_plain_training_goes_the_same_way(train_digits, tmp_path):
+  process = train_digits(tmp_path, '--method=vanilla')
+  assert process.returncode == 0, process.stderr
+  metrics = json.loads((tmp_path / 'metrics.json').read_text())
+  assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
+  predictions = np.load(tmp_path / 'predictions.npz')
+  assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
+  served = tf.saved_model.load(str(tmp_path / 'export' / '1')).serve(
+      datasets.load('digits', validation_size=200).test.images)
+  np.testing.assert_allclose(
+      served['confidence'], predictions['confidence'], rtol=1e-4)
+
+
 def test_curves_are_written_for_tensorboard(finished):
   workdir, _ = finished
   tags = set()

@@ -1,0 +1,25 @@
+import json
+
+import pytest
+
+
+def test_it_reports_seconds_and_memory(launch):
+  process = launch(
+      'first_steps', '--flagfile=launch/digits.flags', '--num_images=1000',
+      '--num_predicted=50')
+  assert process.returncode == 0, process.stderr
+  report = json.loads(process.stdout.splitlines()[-1])
+  assert set(report) == {'import', 'data', 'build', 'trace', 'step', 'peak_memory'}
+  assert report['import'] > 0 and report['data'] > 0 and report['build'] > 0
+  # TensorFlow alone takes more than this; units would show.
+  assert 2**27 < report['peak_memory'] < 2**35
+
+
+def test_a_data_set_is_required(launch):
+  process = launch('first_steps')
+  assert process.returncode != 0
+  assert '--dataset' in process.stderr and 'Traceback' not in process.stderr
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,81 @@
+import pytest
+from absl import flags
+
+from dble_tf.errors import UserError
+from launch import experiment
+from launch import measurements
+from launch import random_data
+
+
+@pytest.fixture(scope='module')
+def values():
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  values(['', '--dataset=digits', '--num_shots=2', '--num_queries=3', '--batch_size=20',
+          '--representation_size=8'])
+  return values
+
+
+@pytest.fixture(scope='module')
+def data():
+  return random_data.make('digits', 400)
+
+
+def are_positive(numbers):
+  return all(number > 0 for number in numbers.values())
+
+
+def test_training_compares_steps_and_their_halves_with_vanilla(values, data):
+  result = measurements.training(values, data, rounds=2)
+  assert result['images'] == 10 * 5
+  names = {'vanilla', 'support_query', 'leave_one_out', 'theta', 'phi'}
+  assert set(result['seconds']) == set(result['to_vanilla']) == names
+  assert are_positive(result['seconds'])
+  assert result['to_vanilla']['vanilla'] == 1
+
+
+def test_the_settings_measured_are_not_changed(values, data):
+  before = values.flag_values_dict()
+  measurements.training(values, data, rounds=1)
+  assert values.flag_values_dict() == before
+
+
+def test_the_pipeline_is_measured_as_classes_grow(values, data, monkeypatch):
+  monkeypatch.setattr(measurements, 'CLASSES', (10, 20))
+  result = measurements.input_pipeline(values, data, rounds=1)
+  assert result['images_per_second'] > 0
+  assert list(result['seconds_per_image_by_classes']) == ['10', '20']
+  assert are_positive(result['seconds_per_image_by_classes'])
+
+
+def test_inference_is_measured_against_the_encoder(values, data, monkeypatch):
+  monkeypatch.setattr(measurements, 'SAMPLES', (1, 3))
+  result = measurements.inference(values, data, rounds=1)
+  assert result['images'] == 20
+  assert set(result['seconds']) == {'1', '3', 'encoder'}
+  assert result['to_encoder']['encoder'] == 1
+
+
+def test_centers_are_measured_against_predicting_the_same_images(values, data):
+  result = measurements.centers(values, data, rounds=1)
+  assert result['images'] == 80
+  assert result['to_encoder'] == pytest.approx(
+      result['seconds']['centers'] / result['seconds']['encoder'])
+
+
+def test_a_step_is_measured_at_each_size(values, data, monkeypatch):
+  monkeypatch.setattr(measurements, 'SIZES', {
+      'num_ways': (2, 10, 50), 'representation_size': (4, 8)})
+  result = measurements.sizes(values, data, rounds=1)
+  # Digits have ten classes, so there is nothing to measure at fifty.
+  assert list(result['num_ways']) == ['2', '10']
+  assert list(result['representation_size']) == ['4', '8']
+
+
+def test_a_process_that_fails_is_an_error_that_says_why():
+  with pytest.raises(UserError, match='nowhere.flags'):
+    measurements.startup('nowhere.flags', rounds=1)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
