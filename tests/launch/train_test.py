@@ -99,8 +99,8 @@ def test_plain_training_goes_the_same_way(train_digits, tmp_path):
   assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
   predictions = np.load(tmp_path / 'predictions.npz')
   assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
-  served = tf.saved_model.load(str(tmp_path / 'export' / '1')).serve(
-      datasets.load('digits', validation_size=200).test.images)
+  exported = tf.saved_model.load(str(tmp_path / 'export' / '1'))
+  served = exported.serve(datasets.load('digits', validation_size=200).test.images)
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
 
