@@ -3,6 +3,7 @@
 import ast
 import collections
 import pathlib
+import tomllib
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_rules_fit_what_the_files_are():
     else:
       expected = 'py_library'
     assert target.rule == expected, src
+
+
+def test_all_packages_are_installed():
+  settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+  packages = [module_name(path) for path in SOURCES
+              if path.name == '__init__.py' and 'tests' not in path.parts]
+  assert settings['tool']['setuptools']['packages'] == packages
 
 
 def test_every_module_has_a_test_of_its_own():
