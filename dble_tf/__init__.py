@@ -1,4 +1,6 @@
 """Distance-based learning from errors: image classifiers that know how sure they are."""
 
-from dble_tf import encoders  # Loading a model needs its layers registered.
+# Loading a model needs its class and its layers registered.
+from dble_tf import baselines
+from dble_tf import encoders
 from dble_tf.model import DBLE

@@ -14,7 +14,7 @@ from dble_tf import prototypes
 
 tfd = tfp.distributions
 
-# How many distances of an image, samples times classes, are in memory at a time.
+# How many distances of an image, samples times classes, are computed at a time.
 _CHUNK_DISTANCES = 4096
 
 
@@ -121,8 +121,8 @@ def averaged_probabilities(
   """
   num_samples, dim = noise.shape
   num_classes = centers.shape[0]
-  chunk = max(size for size in range(1, num_samples + 1) if num_samples % size == 0
-              and (size == 1 or size * num_classes <= _CHUNK_DISTANCES))
+  chunk = max(1, min(num_samples, _CHUNK_DISTANCES // num_classes))
+  num_chunks, rest = divmod(num_samples, chunk)
 
   def add_chunk(total, noise_chunk):
     log_likelihoods = prototypes.log_likelihoods(
@@ -131,8 +131,10 @@ def averaged_probabilities(
 
   total = tf.foldl(
       add_chunk,
-      tf.reshape(noise, [num_samples // chunk, chunk, dim]),
+      tf.reshape(noise[:num_chunks * chunk], [num_chunks, chunk, dim]),
       initializer=tf.zeros([tf.shape(h)[0], num_classes]))
+  if rest:
+    total = add_chunk(total, noise[-rest:])
   return total / num_samples
 
 

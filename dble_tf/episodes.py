@@ -2,8 +2,8 @@
 
 An episode is a pure function of (seed, index): starting at another index resumes
 a run, and two runs with one seed see the same episodes. It is one tensor
-[N, K + K_Q, H, W, C]: the first K images of each class are supports, the rest
-queries, and an image's episode label is its place on the first axis.
+[N, images a class, H, W, C], and an image's episode label is its place on the first
+axis. Which images are supports and which are queries is for `prototypes` to say.
 """
 
 import numpy as np
@@ -76,7 +76,7 @@ def episode_dataset(
     augmentation_policy: a key of `augmentation.POLICIES`.
 
   Returns:
-    A data set of [E, N, K + K_Q, H, W, C] uint8 tensors.
+    A data set of [E, N, images a class, H, W, C] uint8 tensors.
   """
   with tf.device('CPU'):
     images = tf.convert_to_tensor(images)
@@ -111,5 +111,5 @@ def _check(class_ids, num_ways, images_per_class):
   if counts[small] < images_per_class:
     raise UserError(
         f'Class {small} has {counts[small]} examples; an episode takes '
-        f'{images_per_class} of each of its classes. Lower num_shots or num_queries, '
-        'or leave out such classes.')
+        f'{images_per_class} of each of its classes, supports and queries together. '
+        'Lower num_shots or num_queries, or leave out such classes.')

@@ -39,7 +39,7 @@ class DBLE(classifier.Classifier):
       confidence_model: keras.Model,
       num_classes: int,
       *,
-      num_shots: int | None = None,
+      num_shots: int | None,
       num_samples: int = 20,
       seed: int = 0,
       **kwargs,
@@ -62,6 +62,10 @@ class DBLE(classifier.Classifier):
     self.num_shots = num_shots
     self.num_samples = num_samples
     self.seed = seed
+    if num_shots is not None and num_shots < 1:
+      raise UserError(
+          f'A class needs a support or more in an episode, not {num_shots}; '
+          'num_shots=None makes episodes leave-one-out.')
     dim = self.representation_size
     sigma_dim = classifier.vector_size('confidence model', confidence_model)
     if sigma_dim != dim or confidence_model.inputs[0].shape[-1] != dim:

@@ -1,4 +1,4 @@
-"""Entry points: python -m launch.train, python -m launch.evaluate."""
+"""Entry points: python -m launch.train, launch.evaluate, launch.benchmark."""
 
 import os
 import sys

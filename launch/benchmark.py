@@ -19,6 +19,7 @@ from etils import epath
 from dble_tf import atomic
 from dble_tf import encoders
 from dble_tf import plots
+from dble_tf.errors import UserError
 from launch import entry
 from launch import experiment
 from launch import measurements
@@ -41,9 +42,12 @@ flags.DEFINE_multi_enum('parts', list(PARTS), PARTS, 'What to measure; repeat th
 
 def main() -> None:
   flagfile = f'launch/{EXPERIMENTS[FLAGS.encoder]}.flags'
+  if not os.path.exists(flagfile):
+    raise UserError(f'There is no {flagfile} here: run this in the repository.')
   values = flags.FlagValues()
   experiment.define_flags(values)
   values(['', f'--flagfile={flagfile}'])
+  directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')
   dataset = random_data.make(values.dataset, 10_000)
   results = {'encoder': FLAGS.encoder, 'rounds': FLAGS.rounds,
              'date': time.strftime('%Y-%m-%d'), 'machine': _machine()}
@@ -56,14 +60,14 @@ def main() -> None:
       results[part] = measure(FLAGS.encoder)
     else:
       results[part] = measure(values, dataset, FLAGS.rounds)
-  write(epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}'), results)
+    write(directory, results)
+  print(f'\n{table(results)}\nresults in {directory}')
 
 
 def write(directory: epath.Path, results: dict) -> None:
-  """Writes and prints what was measured."""
-  text = table(results)
+  """Writes what has been measured so far."""
   for name, content in (('benchmark.json', json.dumps(results, indent=2) + '\n'),
-                        ('benchmark.md', text)):
+                        ('benchmark.md', table(results))):
     with atomic.replacing(directory / name) as temporary:
       temporary.write_text(content)
   if 'sizes' in results:
@@ -72,7 +76,6 @@ def write(directory: epath.Path, results: dict) -> None:
         {name: {int(x): 1e3 * seconds for x, seconds in curve.items()}
          for name, curve in results['sizes'].items()},
         f'ms a step, {results["encoder"]}')
-  print(f'\n{text}\nresults in {directory}')
 
 
 def table(results: dict) -> str:
@@ -90,9 +93,8 @@ def table(results: dict) -> str:
       step = training['images'] / training['seconds']['leave_one_out']
       text += f', {rate / step:.1f} times what a step takes'
     rows.append(('input pipeline', text))
-    for classes, seconds in part['seconds_per_image_by_classes'].items():
-      rows.append((f'input pipeline, {int(classes):,} classes',
-                   f'{1e6 * seconds:.1f} µs an image'))
+    for name, seconds in part['seconds_per_image'].items():
+      rows.append((f'input pipeline, {name}', f'{1e6 * seconds:.1f} µs an image'))
   if part := results.get('inference'):
     for name, seconds in part['seconds'].items():
       title = 'encoder alone' if name == 'encoder' else f'U = {int(name):,}'
@@ -101,7 +103,7 @@ def table(results: dict) -> str:
           f'{1e3 * seconds:,.1f} ms, {part["to_encoder"][name]:.3f} of the encoder'))
   if part := results.get('centers'):
     rows.append((f'centers of {part["images"]:,} images',
-                 f'{part["to_encoder"]:.3f} of predicting them'))
+                 f'{part["to_encoder"]:.3f} of encoding them'))
   if part := results.get('startup'):
     rows.append(('start to first step', ', '.join(
         f'{name} {seconds:.1f} s' for name, seconds in part.items())))
@@ -109,6 +111,7 @@ def table(results: dict) -> str:
     rows.append((f'peak memory, {name}', f'{peak / 2**30:.2f} GiB'))
   return (''.join(f'| {left} | {right} |\n' for left, right in rows)
           + f'\n{results["encoder"]}, medians of {results["rounds"]} rounds, '
+          'start-up of at most three, memory of one, '
           f'{results["date"]}, {results["machine"]}\n')
 
 

@@ -26,7 +26,9 @@ def main() -> None:
   settings(['', f'--flagfile={workdir.config}'])
   if FLAGS.data_dir:
     settings.data_dir = FLAGS.data_dir
-  facts = workdir.read_metrics() if workdir.is_finished else report.facts(settings)
+  facts = report.facts(settings)
+  if workdir.is_finished:
+    facts.update(workdir.read_metrics())
   report.write(
       workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
   report.show(workdir)

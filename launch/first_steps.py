@@ -11,12 +11,12 @@ import time
 _start = time.perf_counter()
 
 import json
-import resource
+import pathlib
 
 import numpy as np
+import tensorflow as tf
 from absl import flags
 
-from dble_tf import datasets
 from dble_tf.model import DBLE
 from launch import entry
 from launch import experiment
@@ -38,18 +38,16 @@ flags.mark_flag_as_required('dataset')
 def main() -> None:
   moments = [time.perf_counter()]
   dataset = random_data.make(FLAGS.dataset, FLAGS.num_images, FLAGS.image_size)
-  batches = iter(experiment.make_training_data(FLAGS, dataset))
-  batch = next(batches)
+  batch = next(iter(experiment.make_training_data(FLAGS, dataset)))
   moments.append(time.perf_counter())
   model = experiment.build_model(FLAGS, dataset)
   moments.append(time.perf_counter())
   for _ in range(2):
-    model.fit(batch, steps_per_epoch=1, verbose=0)
+    model.fit(tf.data.Dataset.from_tensors(batch), shuffle=False, verbose=0)
     moments.append(time.perf_counter())
   if FLAGS.num_predicted:
     if isinstance(model, DBLE):
-      model.fit_centers(datasets.Split(
-          dataset.test.images, dataset.test.class_ids).batches(FLAGS.batch_size))
+      model.fit_centers(dataset.test.batches(FLAGS.batch_size))
     images = np.resize(dataset.train.images, [
         FLAGS.num_predicted, *dataset.image_shape])
     model.predict(images, batch_size=FLAGS.batch_size, verbose=0)
@@ -60,8 +58,18 @@ def main() -> None:
       'build': build,
       'trace': first - second,
       'step': second,
-      'peak_memory': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+      'peak_memory': _peak_memory(),
   }))
+
+
+def _peak_memory() -> int:
+  """The most bytes that this process held, as Linux counts them.
+
+  The resource module's figure would include what the process that started this one
+  held before.
+  """
+  status = pathlib.Path('/proc/self/status').read_text()
+  return int(status.partition('VmHWM:')[2].split()[0]) * 1024
 
 
 if __name__ == '__main__':

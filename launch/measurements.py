@@ -4,7 +4,9 @@ All take the flags of an experiment and random images of its size, and give numb
 ready for JSON: seconds, bytes, and ratios within one run.
 """
 
+import collections
 import copy
+import functools
 import json
 import subprocess
 import sys
@@ -21,10 +23,11 @@ from launch import experiment
 from launch import timing
 
 SAMPLES = (1, 10, 20, 100, 1000)
-CLASSES = (10, 100, 1_000, 10_000)
+# Numbers of classes, and of images a class, that episodes are drawn from.
+POPULATIONS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (10, 10_000))
 # What the cost of a step is measured against, with the flag's other values.
 SIZES = {
-    'num_ways': (2, 5, 10),
+    'num_ways': (2, 5, 10, 20, 50),
     'num_shots': (1, 5, 10, 20),
     'num_queries': (1, 5, 10, 20),
     'episodes_per_step': (1, 2, 4),
@@ -46,7 +49,8 @@ def training(
   batch = _batch(_changed(values, method='dble'), dataset)
   labels = prototypes.episode_labels(*batch.shape[1:3], None)
   _, h, distances = model.update_theta(batch, labels)
-  theta, phi = tf.function(model.update_theta), tf.function(model.update_phi)
+  theta, phi = (tf.function(update, jit_compile=model.jit_compile)
+                for update in (model.update_theta, model.update_phi))
   steps['theta'] = lambda: theta(batch, labels)[0].numpy()
   steps['phi'] = lambda: phi(h, distances, labels).numpy()
   times = timing.interleave(steps, rounds)
@@ -59,25 +63,26 @@ def training(
 
 def input_pipeline(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Images per second of the pipeline alone, and as classes grow."""
+  """Images per second of the pipeline alone, and as the data set grows."""
   values = _changed(values, method='dble')
-  images = experiment.images_per_step(values, dataset)
-  streams = {'pipeline': iter(experiment.make_training_data(values, dataset))}
-  for num_classes in CLASSES:
-    # Ten classes of ten images an episode, whatever the number of classes.
-    class_ids = np.arange(10 * max(CLASSES)) % num_classes
-    pixels = tf.gather(dataset.train.tensors[0],
-                       np.arange(len(class_ids)) % len(dataset.train))
-    sampler = episodes.EpisodeSampler(class_ids, 10, 10, seed=0)
-    streams[str(num_classes)] = iter(episodes.episode_dataset(
-        pixels, sampler, 2, augmentation_policy=dataset.augmentation_policy))
-  draws = 40  # Many more than are prefetched.
+  draws = 40
+  streams = {'pipeline': experiment.make_training_data(values, dataset)}
+  for num_classes, size in POPULATIONS:
+    # Two episodes of ten classes and ten images each, whatever the data set.
+    class_ids = np.arange(size * num_classes) % num_classes
+    images = tf.gather(
+        dataset.train.tensors[0], np.arange(len(class_ids)) % len(dataset.train))
+    streams[f'{num_classes:,} classes of {size:,} images'] = episodes.episode_dataset(
+        images, episodes.EpisodeSampler(class_ids, 10, 10, seed=0), 2,
+        augmentation_policy=dataset.augmentation_policy)
+  # Each draw begins anew, so that no stream works ahead while another is timed.
   times = timing.interleave(
-      {name: lambda stream=stream: [next(stream) for _ in range(draws)]
+      {name: functools.partial(collections.deque, stream.take(draws), maxlen=0)
        for name, stream in streams.items()}, rounds)
+  images_drawn = draws * experiment.images_per_step(values, dataset)
   return {
-      'images_per_second': images * draws / times.median('pipeline'),
-      'seconds_per_image_by_classes': {
+      'images_per_second': images_drawn / times.median('pipeline'),
+      'seconds_per_image': {
           name: times.median(name) / (draws * 200)
           for name in streams if name != 'pipeline'},
   }
@@ -92,9 +97,10 @@ def inference(
     model = experiment.build_model(
         _changed(values, method='dble', num_samples=num_samples), dataset)
     model.encoder = encoder = encoder or model.encoder
-    answer = tf.function(model.call)
+    answer = tf.function(model.call, jit_compile=model.jit_compile)
     calls[str(num_samples)] = lambda answer=answer: answer(images)['label'].numpy()
-  encode = tf.function(lambda x: encoder(x, training=False))
+  encode = tf.function(
+      lambda x: encoder(x, training=False), jit_compile=model.jit_compile)
   calls['encoder'] = lambda: encode(images).numpy()
   times = timing.interleave(calls, rounds)
   return {
@@ -106,16 +112,16 @@ def inference(
 
 def centers(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Fitting class centers against predicting the same images with the encoder."""
+  """Fitting class centers against one pass of the encoder over the same images."""
   model = experiment.build_model(_changed(values, method='dble'), dataset)
   count = min(len(dataset.train), 4 * values.batch_size)
   batches = datasets.Split(
       dataset.train.images[:count], dataset.train.class_ids[:count],
   ).batches(values.batch_size)
-  images = batches.map(lambda x, _: x)
+  encode = tf.function(lambda x: model.encoder(x, training=False))
   times = timing.interleave({
       'centers': lambda: model.fit_centers(batches),
-      'encoder': lambda: model.encoder.predict(images, verbose=0)}, rounds)
+      'encoder': lambda: [encode(images).numpy() for images, _ in batches]}, rounds)
   return {
       'images': count,
       'seconds': {name: times.median(name) for name in ('centers', 'encoder')},
@@ -135,8 +141,8 @@ def memory(encoder: str) -> dict:
   peak = lambda *arguments: _first_steps(
       'launch/cifar10.flags', f'--encoder={encoder}', *arguments)['peak_memory']
   return {
-      'training, 50,000 images of 32x32x3': peak(),
-      'training, 100,000 images of 64x64x3': peak(
+      'two steps, 50,000 images of 32x32x3': peak(),
+      'two steps, 100,000 images of 64x64x3': peak(
           '--num_images=100000', '--image_size=64'),
       'predicting 1,000 images, U = 1,000': peak(
           '--num_images=5000', '--num_predicted=1000', '--num_samples=1000'),
@@ -176,7 +182,7 @@ def _step(values, dataset):
   """A model, and a function that makes one training step of it."""
   model = experiment.build_model(values, dataset)
   batch = _batch(values, dataset)
-  step = tf.function(model.train_step)
+  step = tf.function(model.train_step, jit_compile=model.jit_compile)
   return model, lambda: step(batch)['loss'].numpy()
 
 
@@ -185,5 +191,7 @@ def _first_steps(flagfile, *arguments):
       [sys.executable, '-m', 'launch.first_steps', f'--flagfile={flagfile}',
        *arguments], capture_output=True, text=True)
   if process.returncode:
-    raise UserError(f'The first steps of {flagfile} failed: {process.stderr[-500:]}')
+    raise UserError(
+        f'The first steps of {flagfile} {" ".join(arguments)} ended with exit code '
+        f'{process.returncode}: {process.stderr[-500:]}')
   return json.loads(process.stdout.splitlines()[-1])

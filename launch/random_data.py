@@ -8,8 +8,10 @@ from dble_tf import datasets
 IMAGE_SHAPES = {
     'digits': (8, 8, 1, 10),
     'mnist': (28, 28, 1, 10),
+    'fashion_mnist': (28, 28, 1, 10),
     'cifar10': (32, 32, 3, 10),
     'cifar100': (32, 32, 3, 100),
+    'tiny_imagenet': (64, 64, 3, 200),
 }
 
 

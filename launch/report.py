@@ -83,7 +83,7 @@ def show(workdir: Workdir) -> None:
   results = workdir.read_metrics()
   print(f'\n{results["experiment"]}, {results["method"]}, seed {results["seed"]}: '
         f'{results["steps"]:,} steps', end='')
-  if 'seconds' in results:
+  if 'images' in results:
     print(f' in {results["seconds"]:.0f} s, '
           f'{results["images"] / results["seconds"]:,.0f} images/s', end='')
   print(f'\n\n{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')

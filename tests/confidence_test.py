@@ -100,23 +100,24 @@ def test_sampled_distances_are_those_of_the_samples():
         result[row], distance.cdist(h[row] + sigma[row] * noise, centers), rtol=1e-4)
 
 
-def test_many_samples_and_classes_are_averaged_in_chunks_without_loss():
+@pytest.mark.parametrize('num_samples', [35, 37])
+def test_many_samples_and_classes_are_averaged_in_chunks_without_loss(num_samples):
   rng = np.random.default_rng(4)
   h, centers, noise = (
-      rng.normal(size=[n, 6]).astype(np.float32) for n in (4, 700, 35))
+      rng.normal(size=[n, 6]).astype(np.float32) for n in (4, 700, num_samples))
   sigma = np.full([4, 6], 0.5, np.float32)
   average = tf.function(confidence.averaged_probabilities)
   expected = np.mean(
       [special.softmax(-distance.cdist(h + sigma * e, centers), axis=1) for e in noise],
       axis=0)
   np.testing.assert_allclose(average(h, sigma, centers, noise), expected, rtol=1e-4)
-  # No tensor holds all distances, which are 35 * 700 an image.
+  # No tensor holds all distances of the images.
   graph = average.get_concrete_function(h, sigma, centers, noise).graph
   sizes = [output.shape.num_elements() for function in graph._functions.values()
            for node in function.graph.get_operations() for output in node.outputs
            if output.shape.is_fully_defined()]
-  assert 4 * 5 * 700 in sizes
-  assert max(sizes) < 4 * 35 * 700
+  assert 4 * 5 * 700 in sizes  # Seven chunks of five samples.
+  assert max(sizes) < 4 * num_samples * 700
 
 
 def test_more_noise_lowers_the_expected_confidence():

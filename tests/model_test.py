@@ -269,7 +269,7 @@ def test_nothing_is_traced_again_after_the_first_step():
       traces['centers'] += not training
       return super().encode(images, training)
 
-  model = Counting(linear_encoder(), plain_confidence_model(), 4)
+  model = Counting(linear_encoder(), plain_confidence_model(), 4, num_shots=None)
   model.compile('sgd', 'sgd')
   images, class_ids = some_images()  # 40, in batches of 16, 16 and 8.
   data = batches(images, class_ids)
@@ -514,6 +514,12 @@ def test_images_given_as_episodes_are_refused():
 def test_episodes_without_queries_are_refused():
   with pytest.raises(UserError, match='no query is left'):
     make_model().train_on_batch(random_episodes(num_images=SHOTS))
+
+
+@pytest.mark.parametrize('num_shots', [0, -1])
+def test_episodes_without_supports_are_refused(num_shots):
+  with pytest.raises(UserError, match='a support or more'):
+    make_model(num_shots=num_shots)
 
 
 def test_leave_one_out_with_a_single_image_a_class_is_refused():

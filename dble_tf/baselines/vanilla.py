@@ -59,7 +59,11 @@ class Vanilla(Classifier):
     }
 
   def compile(self, optimizer='sgd', **kwargs):
-    """Keras' `compile`; the loss is the cross-entropy unless one is given."""
+    """Keras' `compile`; the loss is the cross-entropy unless one is given.
+
+    Further `metrics` are for `evaluate`: each is given the class ids [B] and the
+    probabilities [B, M].
+    """
     kwargs.setdefault(
         'loss', keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)

@@ -1,4 +1,6 @@
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -26,7 +28,7 @@ RESULTS = {
         'to_vanilla': {'vanilla': 1.0, 'leave_one_out': 1.25}},
     'input_pipeline': {
         'images_per_second': 1600.0,
-        'seconds_per_image_by_classes': {'10': 2e-6, '1000': 5e-6}},
+        'seconds_per_image': {'10 classes of 7 images': 2e-6}},
     'inference': {'images': 500, 'seconds': {'20': 1.02, 'encoder': 1.0},
                   'to_encoder': {'20': 1.02, 'encoder': 1.0}},
     'centers': {'images': 2000, 'to_encoder': 0.98, 'seconds': {}},
@@ -42,18 +44,28 @@ def test_the_table_has_a_row_for_everything_measured():
       '| training, leave-one-out, 400 images | 2,500.0 ms, 1.25 of vanilla |',
       # 400 images in 2.5 s are 160 a second, a tenth of 1,600.
       '| input pipeline | 1,600 images/s, 10.0 times what a step takes |',
-      '| input pipeline, 1,000 classes | 5.0 µs an image |',
+      '| input pipeline, 10 classes of 7 images | 2.0 µs an image |',
       '| inference, U = 20, 500 images | 1,020.0 ms, 1.020 of the encoder |',
-      '| centers of 2,000 images | 0.980 of predicting them |',
+      '| centers of 2,000 images | 0.980 of encoding them |',
       '| start to first step | import 5.0 s, data 1.0 s |',
       '| peak memory, training, 50,000 images | 3.00 GiB |'):
     assert row in rows
-  assert rows[-1] == 'vgg11, medians of 7 rounds, 2026-01-01, a machine'
+  assert rows[-1] == ('vgg11, medians of 7 rounds, start-up of at most three, memory '
+                      'of one, 2026-01-01, a machine')
 
 
 def test_costs_against_sizes_are_plotted(tmp_path):
   benchmark.write(benchmark.epath.Path(tmp_path), RESULTS)
   assert (tmp_path / 'benchmark.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_outside_the_repository_it_says_where_to_run(command, tmp_path):
+  process = subprocess.run(
+      **{**command('benchmark'), 'cwd': tmp_path}, capture_output=True,
+      env={**os.environ, 'PYTHONPATH': str(command('benchmark')['cwd'])})
+  assert process.returncode == 1
+  assert 'run this in the repository' in process.stderr
+  assert 'Traceback' not in process.stderr
 
 
 def test_an_unknown_part_is_refused(launch):

@@ -15,6 +15,16 @@ def test_it_reports_seconds_and_memory(launch):
   assert 2**27 < report['peak_memory'] < 2**35
 
 
+def test_memory_of_the_process_that_starts_it_does_not_count(launch):
+  ballast = bytearray(2 * 2**30)  # Held in memory once it is written to.
+  ballast[::4096] = b'x' * len(ballast[::4096])
+  process = launch('first_steps', '--flagfile=launch/digits.flags',
+                   '--method=vanilla', '--num_images=1000', '--num_predicted=50')
+  assert process.returncode == 0, process.stderr
+  report = json.loads(process.stdout.splitlines()[-1])
+  assert report['peak_memory'] < len(ballast)
+
+
 def test_a_data_set_is_required(launch):
   process = launch('first_steps')
   assert process.returncode != 0

@@ -40,12 +40,13 @@ def test_the_settings_measured_are_not_changed(values, data):
   assert values.flag_values_dict() == before
 
 
-def test_the_pipeline_is_measured_as_classes_grow(values, data, monkeypatch):
-  monkeypatch.setattr(measurements, 'CLASSES', (10, 20))
+def test_the_pipeline_is_measured_as_the_data_set_grows(values, data, monkeypatch):
+  monkeypatch.setattr(measurements, 'POPULATIONS', ((10, 10), (20, 1000)))
   result = measurements.input_pipeline(values, data, rounds=1)
   assert result['images_per_second'] > 0
-  assert list(result['seconds_per_image_by_classes']) == ['10', '20']
-  assert are_positive(result['seconds_per_image_by_classes'])
+  assert list(result['seconds_per_image']) == [
+      '10 classes of 10 images', '20 classes of 1,000 images']
+  assert are_positive(result['seconds_per_image'])
 
 
 def test_inference_is_measured_against_the_encoder(values, data, monkeypatch):

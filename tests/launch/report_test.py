@@ -60,7 +60,7 @@ def test_a_method_without_sigma_is_reported_without_it(trained, tmp_path, capsys
   assert 'test_without_sigma' not in results and 'mean_sigma' not in results
   report.show(workdir)
   shown = capsys.readouterr().out
-  assert 'tiny, vanilla, seed 3' in shown and 'sigma' not in shown
+  assert 'tiny, vanilla, seed 3' in shown and 'without sigma' not in shown
 
 
 def test_without_a_validation_split_test_stands_alone(trained, tmp_path):
@@ -85,9 +85,10 @@ def test_facts_name_what_results_depend_on():
 def test_a_run_of_unknown_duration_and_export_can_be_shown(trained, tmp_path, capsys):
   model, data = trained
   workdir = workdirs.Workdir(tmp_path)
-  report.write(workdir, model, data, 16, {'experiment': 'tiny', 'seed': 0, 'steps': 5})
+  report.write(workdir, model, data, 16, {
+      'experiment': 'tiny', 'method': 'dble', 'seed': 0, 'steps': 5})
   report.show(workdir)
-  assert 'tiny, seed 0: 5 steps\n' in capsys.readouterr().out
+  assert 'tiny, dble, seed 0: 5 steps\n' in capsys.readouterr().out
 
 
 if __name__ == '__main__':

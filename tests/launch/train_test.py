@@ -84,12 +84,15 @@ def test_validation_and_centers_come_from_their_own_splits(finished):
       rtol=1e-3, atol=1e-4)
 
 
-def test_a_new_process_loads_the_model_with_the_package_alone(finished):
-  workdir, _ = finished
+def load_in_a_new_process(workdir):
   subprocess.run(
       [sys.executable, '-c', 'import keras, dble_tf, sys; '
-       'assert keras.models.load_model(sys.argv[1]).has_centers',
+       'keras.models.load_model(sys.argv[1]).require_fitted()',
        workdir / 'model.keras'], check=True)
+
+
+def test_a_new_process_loads_the_model_with_the_package_alone(finished):
+  load_in_a_new_process(finished[0])
 
 
 def test_plain_training_goes_the_same_way(train_digits, tmp_path):
@@ -99,6 +102,7 @@ def test_plain_training_goes_the_same_way(train_digits, tmp_path):
   assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
   predictions = np.load(tmp_path / 'predictions.npz')
   assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
+  load_in_a_new_process(tmp_path)
   exported = tf.saved_model.load(str(tmp_path / 'export' / '1'))
   served = exported.serve(datasets.load('digits', validation_size=200).test.images)
   np.testing.assert_allclose(
@@ -151,7 +155,7 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
 
 
 @pytest.mark.parametrize('arguments, message', [
-    (['--num_shots=200'], 'an episode takes 200 supports'),
+    (['--num_shots=200'], 'takes 210 of each of its classes'),
     (['--num_ways=11'], '11 ways need as many classes'),
     (['--encoder=vgg11'], 'vgg11 needs images of at least 32x32'),
     (['--validation_size=3'], 'validation split of 3 images'),
