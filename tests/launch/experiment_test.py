@@ -36,6 +36,15 @@ def test_each_flagfile_is_an_experiment_as_the_paper_describes(name, monkeypatch
   assert values.encoder == encoder.get(name, 'mlp')
 
 
+@pytest.mark.parametrize('name, episode', [
+    ('mnist', 'leave_one_out'), ('cifar10', 'leave_one_out'),
+    ('cifar10_short', 'leave_one_out'), ('cifar100', 'support_query')])
+def test_flagfiles_ask_for_the_episodes_that_were_found_better(
+    name, episode, monkeypatch):
+  monkeypatch.chdir(LAUNCH.parent)
+  assert parse(f'--flagfile=launch/{name}.flags').episode == episode
+
+
 @pytest.mark.parametrize('argument', [
     '--num_shots=0', '--num_queries=0', '--num_ways=1', '--epochs=0',
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
