@@ -53,8 +53,8 @@ def cost_curves(
   for panel, (name, curve) in zip(panels, curves.items()):
     panel.plot(list(curve), list(curve.values()), marker='o')
     panel.set_xlabel(name)
-    panel.set_ylim(bottom=0)
     panel.grid(alpha=0.3)
+  panels[0].set_ylim(bottom=0)  # Of all panels, once all curves are drawn.
   panels[0].set_ylabel(unit)
   _save(canvas, path)
 

@@ -41,14 +41,16 @@ def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
 def test_cost_curves_are_drawn_at_their_points(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append((canvas, path)))
-  curves = {'ways': {2: 10.0, 5: 30.0}, 'shots': {1: 4.0}}
+  curves = {'shots': {1: 4.0}, 'ways': {2: 10.0, 5: 30.0}}
   plots.cost_curves(tmp_path / 'costs.png', curves, 'ms a step')
   (canvas, path), = drawn
   assert path == tmp_path / 'costs.png'
-  assert [panel.get_xlabel() for panel in canvas.axes] == ['ways', 'shots']
+  assert [panel.get_xlabel() for panel in canvas.axes] == ['shots', 'ways']
   assert canvas.axes[0].get_ylabel() == 'ms a step'
   for panel, curve in zip(canvas.axes, curves.values()):
     assert dict(panel.lines[0].get_xydata()) == curve
+    # All of it can be seen.
+    assert panel.get_ylim()[0] == 0 and panel.get_ylim()[1] >= 30
 
 
 if __name__ == '__main__':
