@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from dble_tf import augmentation
+from dble_tf import episodes
 from dble_tf.errors import UserError
 
 
@@ -42,8 +43,9 @@ def batch_dataset(
     class_ids = tf.convert_to_tensor(class_ids)
 
   def pass_over_data(number):
+    order_seed, _ = tf.unstack(episodes.seeds_of_index(seed, number, 2))
     order = tf.random.experimental.stateless_shuffle(
-        tf.range(len(images)), _seeds(seed, number)[0])
+        tf.range(len(images)), order_seed)
     order = order[:batches_per_pass * batch_size]
     first = number * batches_per_pass
     return tf.data.Dataset.from_tensor_slices((
@@ -51,8 +53,9 @@ def batch_dataset(
         tf.range(first, first + batches_per_pass)))
 
   def make_batch(examples, index):
+    _, augmentation_seed = tf.unstack(episodes.seeds_of_index(seed, index, 2))
     batch = augmentation.augment(
-        tf.gather(images, examples), augmentation_policy, _seeds(seed, index)[1])
+        tf.gather(images, examples), augmentation_policy, augmentation_seed)
     return batch, tf.gather(class_ids, examples)
 
   first_pass, skipped = divmod(start, batches_per_pass)
@@ -60,8 +63,3 @@ def batch_dataset(
   return passes.flat_map(pass_over_data).skip(skipped).map(
       make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True,
   ).prefetch(tf.data.AUTOTUNE)
-
-
-def _seeds(seed, number):
-  return tf.random.split(
-      tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)]), 2)

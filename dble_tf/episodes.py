@@ -13,6 +13,12 @@ from dble_tf import augmentation
 from dble_tf.errors import UserError
 
 
+def seeds_of_index(seed: int, index: tf.Tensor, count: int) -> tf.Tensor:
+  """The seeds that belong to one place of a stream: [count, 2]."""
+  return tf.random.split(
+      tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)]), count)
+
+
 class EpisodeSampler:
   """Draws episodes as indices into the data set; needs only its labels."""
 
@@ -40,8 +46,7 @@ class EpisodeSampler:
 
   def seeds(self, index: tf.Tensor) -> tf.Tensor:
     """The episode's own seeds: [3, 2], for classes, examples and augmentation."""
-    return tf.random.split(
-        tf.stack([tf.cast(self._seed, tf.int64), tf.cast(index, tf.int64)]), 3)
+    return seeds_of_index(self._seed, index, 3)
 
   def __call__(self, index: tf.Tensor) -> tf.Tensor:
     """The examples of episode `index`: [N, images_per_class] int32, no example twice."""

@@ -114,16 +114,13 @@ def centers(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
   """Fitting class centers against one pass of the encoder over the same images."""
   model = experiment.build_model(_changed(values, method='dble'), dataset)
-  count = min(len(dataset.train), 4 * values.batch_size)
-  batches = datasets.Split(
-      dataset.train.images[:count], dataset.train.class_ids[:count],
-  ).batches(values.batch_size)
+  batches = dataset.train.batches(values.batch_size).take(4)
   encode = tf.function(lambda x: model.encoder(x, training=False))
   times = timing.interleave({
       'centers': lambda: model.fit_centers(batches),
       'encoder': lambda: [encode(images).numpy() for images, _ in batches]}, rounds)
   return {
-      'images': count,
+      'images': min(len(dataset.train), 4 * values.batch_size),
       'seconds': {name: times.median(name) for name in ('centers', 'encoder')},
       'to_encoder': times.ratio('centers', 'encoder'),
   }
