@@ -13,10 +13,16 @@ class Classifier(keras.Model):
   `evaluate` takes batches of (images, class ids) and reports accuracy, ECE and NLL
   of these three.
 
+  A method is trained by `fit`, then completed by `complete` with what gradient
+  descent does not give it.
+
   Attributes:
     encoder: f_theta, images -> representations [B, D].
     num_classes: M.
+    needs_held_out: whether `complete` needs data that the encoder was not trained on.
   """
+
+  needs_held_out = False
 
   def __init__(self, encoder: keras.Model, num_classes: int, **kwargs):
     super().__init__(**kwargs)
@@ -30,6 +36,17 @@ class Classifier(keras.Model):
     # what `fit` is given, which may be episodes.
     self.built = True
 
+  def add_state(self, name: str, shape, initializer) -> keras.Variable:
+    """A float32 weight that gradient descent does not move."""
+    return self.add_weight(
+        name=name, shape=shape, initializer=initializer, trainable=False,
+        dtype='float32', autocast=False)
+
+  @property
+  def theta(self) -> list[keras.Variable]:
+    """What `optimizer` moves."""
+    return self.encoder.trainable_variables
+
   def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Eq. 4: images [B, H, W, C] -> representations [B, D]."""
     expected = tf.as_dtype(self.encoder.inputs[0].dtype)
@@ -41,9 +58,28 @@ class Classifier(keras.Model):
     return self.encoder(images, training=training)
 
   def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What an export answers: label [B], confidence [B] and probabilities [B, M]."""
-    outputs = self(images)
+    """What an export answers to images."""
+    return self.served(self(images))
+
+  def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Of `call`'s outputs label [B], confidence [B] and probabilities [B, M]."""
     return {name: outputs[name] for name in ('label', 'confidence', 'probabilities')}
+
+  def complete(
+      self, train: tf.data.Dataset, held_out: tf.data.Dataset | None = None,
+      verbose: int = 0,
+  ) -> None:
+    """Fits what inference needs and `fit` has not learned: nothing, in most methods.
+
+    Args:
+      train: batches of (images, class ids), the training set without augmentation.
+      held_out: batches of (images, class ids) that `fit` has not seen.
+      verbose: 1 shows a progress bar.
+    """
+
+  def take_trained(self, other: 'Classifier') -> None:
+    """Takes what `fit` learned in another model of the same encoder."""
+    self.encoder.set_weights(other.encoder.get_weights())
 
   def require_fitted(self) -> None:
     """Raises a `UserError` where the model lacks something that inference needs."""
@@ -83,8 +119,17 @@ class Classifier(keras.Model):
       results.update(self._compile_metrics.result())
     return results
 
+  def make_test_function(self, force=False):
+    self.require_fitted()
+    return super().make_test_function(force)
+
+  def make_predict_function(self, force=False):
+    self.require_fitted()
+    return super().make_predict_function(force)
+
   def export(self, filepath, *args, **kwargs):
     """Keras' `export`, with the encoder's input as the signature."""
+    self.require_fitted()
     inputs = self.encoder.inputs[0]
     kwargs.setdefault('input_signature', [
         keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])
@@ -116,6 +161,11 @@ def vector_size(name: str, model: keras.Model) -> int:
     raise UserError(
         f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
   return shape[-1]
+
+
+def regularization(model: keras.Model) -> tf.Tensor | float:
+  """The sum of a model's own losses, such as weight decay."""
+  return tf.add_n(model.losses) if model.losses else 0.0
 
 
 def metric_results(*keras_metrics: keras.metrics.Metric) -> dict[str, tf.Tensor]:
