@@ -82,7 +82,7 @@ class Classifier(keras.Model):
     self.encoder.set_weights(other.encoder.get_weights())
 
   def require_fitted(self) -> None:
-    """Raises a `UserError` where the model lacks something that inference needs."""
+    """Raises a `UserError` where the model lacks what `complete` gives."""
 
   def compile(self, *args, **kwargs):
     """Keras' `compile`, which refuses metrics that `evaluate` reports anyway."""
@@ -118,14 +118,6 @@ class Classifier(keras.Model):
           class_ids, outputs['probabilities'], sample_weight)
       results.update(self._compile_metrics.result())
     return results
-
-  def make_test_function(self, force=False):
-    self.require_fitted()
-    return super().make_test_function(force)
-
-  def make_predict_function(self, force=False):
-    self.require_fitted()
-    return super().make_predict_function(force)
 
   def export(self, filepath, *args, **kwargs):
     """Keras' `export`, with the encoder's input as the signature."""

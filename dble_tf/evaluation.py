@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from dble_tf import metrics
-from dble_tf import prototypes
 from dble_tf.classifier import Classifier
 from dble_tf.datasets import Split
 
@@ -22,11 +21,17 @@ def predict(
     label, confidence, probabilities: [n], [n] and [n, M].
     true_label: [n].
 
-    And of a DBLE:
+    Where the method has class centers:
     distance_to_true: [n], d_t (Eq. 7).
     distance_to_predicted: [n], d'_t.
-    sigma_mean: [n], sigma averaged over the representation's dimensions.
-    distances: [n, M], to every center.
+
+    Where it has sigma:
+    sigma_mean: [n], sigma averaged over its dimensions.
+    logits: [n, M], negative distances or logits: their softmax is what the
+      probabilities would be without sigma.
+
+    Where its confidence comes from a score of another kind:
+    score: [n].
   """
   outputs = model.predict(split.images, batch_size=batch_size, verbose=verbose)
   predictions = {
@@ -35,22 +40,22 @@ def predict(
       'probabilities': outputs['probabilities'],
       'true_label': split.class_ids,
   }
-  if 'distances' not in outputs:
-    return predictions
-  rows = np.arange(len(split))
-  return {
-      **predictions,
-      'distance_to_true': outputs['distances'][rows, split.class_ids],
-      'distance_to_predicted': outputs['distance'],
-      'sigma_mean': outputs['sigma'].mean(axis=-1),
-      'distances': outputs['distances'],
-  }
+  if 'distances' in outputs:
+    rows = np.arange(len(split))
+    predictions['distance_to_true'] = outputs['distances'][rows, split.class_ids]
+    predictions['distance_to_predicted'] = outputs['distance']
+  if 'sigma' in outputs:
+    predictions['sigma_mean'] = outputs['sigma'].mean(axis=-1)
+    predictions['logits'] = (
+        -outputs['distances'] if 'distances' in outputs else outputs['logits'])
+  if 'score' in outputs:
+    predictions['score'] = outputs['score']
+  return predictions
 
 
 def without_sigma(predictions: Predictions) -> Predictions:
-  """The same predictions with sigma = 0: the plain prototypical softmax (Eq. 3)."""
-  probabilities = tf.exp(
-      prototypes.log_likelihoods(tf.constant(predictions['distances']))).numpy()
+  """The same predictions with sigma = 0, of a DBLE the softmax of Eq. 3."""
+  probabilities = tf.nn.softmax(predictions['logits']).numpy()
   rows = np.arange(len(probabilities))
   return {
       **predictions,
@@ -60,14 +65,23 @@ def without_sigma(predictions: Predictions) -> Predictions:
   }
 
 
-def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-  """Accuracy, ECE (15 bins) and NLL, the first two as fractions."""
+def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, float | None]:
+  """Accuracy and ECE (15 bins) as fractions, NLL, Brier score, failure AUROC and AURC.
+
+  The last two, which judge an order, take a score where the method has one, and the
+  confidence where it has none.
+  """
   is_correct = predictions['label'] == predictions['true_label']
   bins = metrics.calibration_bins(is_correct, predictions['confidence'])
   nll = metrics.negative_log_likelihoods(
       predictions['true_label'], predictions['probabilities'])
+  scores = predictions.get('score', predictions['confidence'])
   return {
       'accuracy': float(is_correct.mean()),
       'ece': float(metrics.expected_calibration_error(bins)),
       'nll': float(tf.reduce_mean(nll)),
+      'brier': metrics.brier_score(
+          predictions['true_label'], predictions['probabilities']),
+      'failure_auroc': metrics.failure_auroc(is_correct, scores),
+      'aurc': metrics.area_under_risk_coverage(is_correct, scores),
   }

@@ -8,6 +8,7 @@ not always the argmax of the probabilities.
 import keras
 import numpy as np
 import tensorflow as tf
+from sklearn import metrics as sklearn_metrics
 
 
 def calibration_bins(
@@ -63,6 +64,48 @@ def negative_log_likelihoods(
   probabilities = tf.cast(probabilities, tf.float32)
   true_class = tf.gather(probabilities, class_ids, axis=1, batch_dims=1)
   return -tf.math.log(tf.maximum(true_class, np.finfo(np.float32).tiny))
+
+
+def brier_score(class_ids: np.ndarray, probabilities: np.ndarray) -> float:
+  """Mean squared distance of probabilities [n, M] from the one-hot truth: 0 to 2.
+
+  >>> f'{brier_score(np.array([0]), np.array([[0.8, 0.2]])):.2f}'  # 0.2^2 + 0.2^2
+  '0.08'
+  """
+  is_true_class = np.arange(probabilities.shape[1]) == np.asarray(class_ids)[:, None]
+  return float(np.square(probabilities - is_true_class).sum(axis=1).mean())
+
+
+def failure_auroc(is_correct: np.ndarray, scores: np.ndarray) -> float | None:
+  """How often a wrong prediction's score is below a right one's, ties counting half.
+
+  Args:
+    is_correct: [n] booleans.
+    scores: [n], the higher the surer: a confidence, or any other order.
+
+  Returns:
+    The area under the ROC curve; None where all are right, or all wrong.
+  """
+  if np.all(is_correct) or not np.any(is_correct):
+    return None
+  return float(sklearn_metrics.roc_auc_score(is_correct, scores))
+
+
+def area_under_risk_coverage(is_correct: np.ndarray, scores: np.ndarray) -> float:
+  """The mean over all coverages of the error rate among the surest predictions.
+
+  Among equal scores the order is random: each counts as their mean.
+
+  >>> scores = np.array([0.9, 0.8, 0.7])
+  >>> area = area_under_risk_coverage(np.array([True, True, False]), scores)
+  >>> f'{area:.4f}'  # (0 + 0 + 1/3) / 3
+  '0.1111'
+  """
+  _, groups = np.unique(-np.asarray(scores), return_inverse=True)
+  sizes = np.bincount(groups)
+  errors = np.bincount(groups, weights=~np.asarray(is_correct)) / sizes
+  risks = np.cumsum(np.repeat(errors, sizes)) / np.arange(1, len(groups) + 1)
+  return float(risks.mean())
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')

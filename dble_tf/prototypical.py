@@ -214,6 +214,14 @@ class Prototypical(classifier.Classifier):
     self.center_counts.assign(tf.zeros_like(self.center_counts))
     return super().make_train_function(force)
 
+  def make_test_function(self, force=False):
+    self.require_fitted()
+    return super().make_test_function(force)
+
+  def make_predict_function(self, force=False):
+    self.require_fitted()
+    return super().make_predict_function(force)
+
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta on episodes.
 

@@ -1,5 +1,6 @@
 """The flags of an experiment, and the data, batches and model they describe."""
 
+import copy
 import functools
 import math
 
@@ -7,14 +8,11 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from dble_tf import baselines
-from dble_tf import batches
-from dble_tf import confidence
 from dble_tf import datasets
 from dble_tf import encoders
-from dble_tf import episodes
 from dble_tf.classifier import Classifier
-from dble_tf.model import DBLE
+from dble_tf.learning_from_errors import CONFIDENCE_TRAINING
+from launch import methods
 
 # Flags defined here belong, in --help, to the entry point that asks for them.
 flags.disclaim_key_flags()
@@ -37,7 +35,7 @@ def define_flags(values: flags.FlagValues) -> list[str]:
   integer('validation_size', 0, 'Training images held out, class by class, for '
           'validation.', lower_bound=0)
 
-  enum('method', 'dble', ['dble', 'vanilla'], 'dble, or plain softmax training '
+  enum('method', 'dble', list(methods.METHODS), 'dble, or what it is compared with, '
        'on as many images an update.')
   enum('episode', 'support_query', ['support_query', 'leave_one_out'],
        "The paper's episodes, or those in which each of the K + K_Q images of a class "
@@ -51,8 +49,20 @@ def define_flags(values: flags.FlagValues) -> list[str]:
   integer('representation_size', 512, "D: the encoder's outputs.", lower_bound=1)
   real('weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
        lower_bound=0)
-  integer('num_samples', 20, 'U: representations sampled per image at inference.',
-          lower_bound=1)
+  integer('num_samples', 20, 'U: representations sampled per image at inference, or '
+          'passes of mc_dropout.', lower_bound=1)
+  enum('confidence_training', 'errors', CONFIDENCE_TRAINING, 'What phi learns from: '
+       "the encoder's errors, or all samples.")
+
+  real('dropout', 0.5, 'mc_dropout: the share of the representation that a pass drops.',
+       lower_bound=0, upper_bound=0.99)
+  real('label_smoothing', 0.1, 'label_smoothing: the share of a target that is spread '
+       'over all classes.', lower_bound=0, upper_bound=1)
+  real('mixup_alpha', 0.2, 'mixup: of the Beta distribution of shares.')
+  validator('mixup_alpha', lambda alpha: alpha > 0, 'give a number above 0')
+  real('sparse_share', 0.05, 'trust_score: the share of each class, its images in the '
+       'sparsest places, that is left out.', lower_bound=0, upper_bound=0.99)
+  integer('ensemble_size', 4, 'deep_ensemble: networks.', lower_bound=1)
 
   integer('epochs', 10, 'Validations, at each of which class centers are fitted.',
           lower_bound=1)
@@ -83,6 +93,27 @@ def name(values: flags.FlagValues) -> str:
   return values.experiment or values.dataset
 
 
+def config(values: flags.FlagValues, names: list[str]) -> str:
+  """The settings of a run as a flagfile, without those of other methods.
+
+  Args:
+    values: the run's flags.
+    names: all that `define_flags` gave.
+  """
+  own = {flag for method in methods.METHODS.values() for flag in method.own_flags}
+  own -= set(methods.METHODS[values.method].own_flags)
+  lines = (values[name].serialize() for name in names if name not in own)
+  return ''.join(f'{line}\n' for line in lines if line)
+
+
+def changed(values: flags.FlagValues, **settings) -> flags.FlagValues:
+  """The same flags with some settings changed."""
+  values = copy.deepcopy(values)
+  for name, setting in settings.items():
+    setattr(values, name, setting)
+  return values
+
+
 def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
   return datasets.load(
       values.dataset, values.data_dir, values.validation_size, values.seed)
@@ -97,40 +128,21 @@ def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
 def make_training_data(
     values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
   """An endless stream of what the method's `fit` takes."""
-  images, class_ids = dataset.train.tensors
-  policy = dataset.augmentation_policy
-  if values.method == 'vanilla':
-    return batches.batch_dataset(
-        images, class_ids, images_per_step(values, dataset), values.seed,
-        augmentation_policy=policy)
-  sampler = episodes.EpisodeSampler(
-      dataset.train.class_ids, values.num_ways or dataset.num_classes,
-      values.num_shots + values.num_queries, values.seed)
-  return episodes.episode_dataset(
-      images, sampler, values.episodes_per_step, augmentation_policy=policy)
+  return methods.METHODS[values.method].training_data(_settings(values, dataset))
 
 
 def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:
   """A compiled model with fresh weights."""
-  encoder = encoders.ENCODERS[values.encoder](
-      dataset.image_shape, values.representation_size, values.weight_decay)
-  if values.method == 'vanilla':
-    model = baselines.Vanilla(
-        encoder, dataset.num_classes, weight_decay=values.weight_decay)
-    model.compile(_optimizer(values.learning_rate, values))
-    return model
-  model = DBLE(
-      encoder,
-      confidence.confidence_mlp(
-          values.representation_size, weight_decay=values.weight_decay),
-      dataset.num_classes,
-      num_shots=None if values.episode == 'leave_one_out' else values.num_shots,
-      num_samples=values.num_samples,
-      seed=values.seed)
-  model.compile(
-      _optimizer(values.learning_rate, values),
-      _optimizer(values.confidence_learning_rate, values))
-  return model
+  return methods.METHODS[values.method].build(_settings(values, dataset))
+
+
+def _settings(values, dataset):
+  return methods.Settings(
+      values, dataset,
+      make_encoder=lambda: encoders.ENCODERS[values.encoder](
+          dataset.image_shape, values.representation_size, values.weight_decay),
+      make_optimizer=lambda rate: _optimizer(rate, values),
+      images_per_step=images_per_step(values, dataset))
 
 
 def _optimizer(initial_rate, values):

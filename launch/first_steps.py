@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from dble_tf.model import DBLE
 from launch import entry
 from launch import experiment
 from launch import random_data
@@ -46,8 +45,8 @@ def main() -> None:
     model.fit(tf.data.Dataset.from_tensors(batch), shuffle=False, verbose=0)
     moments.append(time.perf_counter())
   if FLAGS.num_predicted:
-    if isinstance(model, DBLE):
-      model.fit_centers(dataset.test.batches(FLAGS.batch_size))
+    some = dataset.test.batches(FLAGS.batch_size)
+    model.complete(some, some)
     images = np.resize(dataset.train.images, [
         FLAGS.num_predicted, *dataset.image_shape])
     model.predict(images, batch_size=FLAGS.batch_size, verbose=0)

@@ -5,7 +5,6 @@ ready for JSON: seconds, bytes, and ratios within one run.
 """
 
 import collections
-import copy
 import functools
 import json
 import subprocess
@@ -43,10 +42,10 @@ def training(
       ('vanilla', {'method': 'vanilla'}),
       ('support_query', {'method': 'dble', 'episode': 'support_query'}),
       ('leave_one_out', {'method': 'dble', 'episode': 'leave_one_out'})):
-    models[name], steps[name] = _step(_changed(values, **settings), dataset)
+    models[name], steps[name] = _step(experiment.changed(values, **settings), dataset)
   # The halves of the step, each as a graph of its own.
   model = models['leave_one_out']
-  batch = _batch(_changed(values, method='dble'), dataset)
+  batch = _batch(experiment.changed(values, method='dble'), dataset)
   labels = prototypes.episode_labels(*batch.shape[1:3], None)
   _, h, distances = model.update_theta(batch, labels)
   theta, phi = (tf.function(update, jit_compile=model.jit_compile)
@@ -64,7 +63,7 @@ def training(
 def input_pipeline(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
   """Images per second of the pipeline alone, and as the data set grows."""
-  values = _changed(values, method='dble')
+  values = experiment.changed(values, method='dble')
   draws = 40
   streams = {'pipeline': experiment.make_training_data(values, dataset)}
   for num_classes, size in POPULATIONS:
@@ -95,7 +94,7 @@ def inference(
   calls, encoder = {}, None
   for num_samples in SAMPLES:
     model = experiment.build_model(
-        _changed(values, method='dble', num_samples=num_samples), dataset)
+        experiment.changed(values, method='dble', num_samples=num_samples), dataset)
     model.encoder = encoder = encoder or model.encoder
     answer = tf.function(model.call, jit_compile=model.jit_compile)
     calls[str(num_samples)] = lambda answer=answer: answer(images)['label'].numpy()
@@ -113,7 +112,7 @@ def inference(
 def centers(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
   """Fitting class centers against one pass of the encoder over the same images."""
-  model = experiment.build_model(_changed(values, method='dble'), dataset)
+  model = experiment.build_model(experiment.changed(values, method='dble'), dataset)
   batches = dataset.train.batches(values.batch_size).take(4)
   encode = tf.function(lambda x: model.encoder(x, training=False))
   times = timing.interleave({
@@ -151,24 +150,17 @@ def memory(encoder: str) -> dict:
 def sizes(
     values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
   """Seconds of a step as one size of it changes and the others stay."""
-  values = _changed(values, method='dble', episode='support_query')
+  values = experiment.changed(values, method='dble', episode='support_query')
   results = {}
   for name, choices in SIZES.items():
     steps = {}
     for choice in choices:
       if name == 'num_ways' and choice > dataset.num_classes:
         continue
-      steps[choice] = _step(_changed(values, **{name: choice}), dataset)[1]
+      steps[choice] = _step(experiment.changed(values, **{name: choice}), dataset)[1]
     times = timing.interleave(steps, rounds)
     results[name] = {str(choice): times.median(choice) for choice in steps}
   return results
-
-
-def _changed(values, **settings):
-  values = copy.deepcopy(values)
-  for name, setting in settings.items():
-    setattr(values, name, setting)
-  return values
 
 
 def _batch(values, dataset):

@@ -37,7 +37,7 @@ def write(
     batch_size: images at a time.
     facts: what metrics.json says besides the figures.
   """
-  results = dict(facts)
+  results = {**facts, 'parameters': model.count_params()}
   for name in _SPLITS:
     split = getattr(dataset, name)
     if not len(split):
@@ -54,7 +54,7 @@ def write(
       if 'sigma_mean' in predictions:
         results['mean_sigma'] = float(predictions['sigma_mean'].mean())
       plots.reliability_diagram(workdir.reliability, panels)
-      predictions.pop('distances', None)
+      predictions.pop('logits', None)
       with atomic.replacing(workdir.predictions) as temporary:
         with temporary.open('wb') as file:
           np.savez_compressed(file, **predictions)

@@ -15,9 +15,10 @@ from absl import flags
 from dble_tf import atomic
 from dble_tf import export
 from dble_tf.errors import UserError
-from dble_tf.model import DBLE
+from dble_tf.prototypical import Prototypical
 from launch import entry
 from launch import experiment
+from launch import methods
 from launch import report
 from launch import workdir as workdirs
 
@@ -29,13 +30,17 @@ flags.DEFINE_string(
 flags.DEFINE_bool(
     'overwrite', False, 'Replace a finished run of other settings, or repeat this '
     'one.')
+flags.DEFINE_string(
+    'trained_run', None, 'Directory of a finished run of the same settings whose network '
+    'is taken instead of training one: a vanilla run for temperature_scaling and '
+    'trust_score, a dble run for prototypical.')
 flags.mark_flag_as_required('dataset')
 
 
 def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}')
   workdir.check()
-  config = workdirs.config_text(FLAGS, _SETTINGS)
+  config = experiment.config(FLAGS, _SETTINGS)
   if workdir.is_finished and not FLAGS.overwrite:
     if not workdir.holds(config):
       raise UserError(
@@ -45,12 +50,25 @@ def main() -> None:
     report.show(workdir)
     return
 
+  trained_run = check_trained_run()
   keras.utils.set_random_seed(FLAGS.seed)
   dataset = experiment.load_dataset(FLAGS)
-  batches = experiment.make_training_data(FLAGS, dataset)
   model = experiment.build_model(FLAGS, dataset)
+  if model.needs_held_out and not len(dataset.validation):
+    raise UserError(
+        f'{FLAGS.method} is fitted on images that the encoder was not trained on: hold '
+        'some out with --validation_size.')
+  batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
   workdir.start(config)
-  seconds = train(model, dataset, batches, workdir)
+  start = time.monotonic()
+  if trained_run:
+    model.take_trained(trained_run.load_model())
+  else:
+    train(model, dataset, batches, workdir)
+  complete(model, dataset)
+  seconds = time.monotonic() - start
+  if trained_run:
+    seconds += trained_run.read_metrics()['seconds']
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
@@ -63,13 +81,28 @@ def main() -> None:
   report.show(workdir)
 
 
-def train(model, dataset, batches, workdir) -> float:
-  """Fits all of the model; returns the seconds it took."""
+def check_trained_run() -> workdirs.Workdir | None:
+  """The run of --trained_run, if one is given; refuses one that does not fit."""
+  if FLAGS.trained_run is None:
+    return None
+  base = methods.METHODS[FLAGS.method].base
+  if base is None:
+    raise UserError(f'{FLAGS.method} has to be trained: leave --trained_run out.')
+  run = workdirs.Workdir(FLAGS.trained_run)
+  expected = experiment.config(experiment.changed(FLAGS, method=base), _SETTINGS)
+  if not (run.is_finished and run.holds(expected)):
+    raise UserError(
+        f'{run.path} holds no finished run of --method={base} with otherwise the same '
+        'settings: train one there, or leave --trained_run out.')
+  return run
+
+
+def train(model, dataset, batches, workdir) -> None:
+  """Runs `fit` to its end."""
   validation = dataset.validation
   centers = {}
-  if isinstance(model, DBLE):
+  if len(validation) and isinstance(model, Prototypical):
     centers['centers_data'] = dataset.train.batches(FLAGS.batch_size)
-  start = time.monotonic()
   history = model.fit(
       batches,
       shuffle=False,  # Batches are random as they come.
@@ -88,7 +121,14 @@ def train(model, dataset, batches, workdir) -> float:
         f'Training diverged in epoch {len(history.epoch)}: the loss is '
         f'{history.history["loss"][-1]}. Lower --learning_rate or '
         '--confidence_learning_rate.')
-  return time.monotonic() - start
+
+
+def complete(model, dataset) -> None:
+  """Fits what is left to fit after training."""
+  train, validation = (
+      split.batches(FLAGS.batch_size) if len(split) else None
+      for split in (dataset.train, dataset.validation))
+  model.complete(train, validation, verbose=int(sys.stdout.isatty()))
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ import os
 import zipfile
 
 import keras
-from absl import flags
 from etils import epath
 
 from dble_tf import atomic
@@ -69,9 +68,3 @@ class Workdir:
       raise UserError(
           f'{self.model} cannot be read ({error}): train again with '
           '--overwrite.') from error
-
-
-def config_text(values: flags.FlagValues, names: list[str]) -> str:
-  """The settings of a run as a flagfile."""
-  lines = (values[name].serialize() for name in names)
-  return ''.join(f'{line}\n' for line in lines if line)

@@ -10,7 +10,8 @@ from dble_tf.classifier import Classifier
 class Vanilla(Classifier):
   """An encoder and a linear layer; its confidence is the softmax at the label.
 
-  `fit` takes batches of (images, class ids) (`batches.batch_dataset`).
+  `fit` takes batches of (images, class ids) (`batches.batch_dataset`), or of images and
+  target distributions [B, M].
   """
 
   def __init__(
@@ -49,7 +50,10 @@ class Vanilla(Classifier):
       probabilities: [B, M].
       logits: [B, M].
     """
-    logits = self.linear(self.encode(images, training))
+    return self.answers(self.linear(self.encode(images, training)))
+
+  def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What `call` returns, from logits [B, M]."""
     probabilities = tf.nn.softmax(logits)
     return {
         'label': tf.argmax(logits, axis=-1, output_type=tf.int32),
@@ -58,24 +62,40 @@ class Vanilla(Classifier):
         'logits': logits,
     }
 
+  @property
+  def theta(self) -> list[keras.Variable]:
+    """What `optimizer` moves: the encoder and the linear layer."""
+    return [*super().theta, *self.linear.trainable_variables]
+
+  def take_trained(self, other: 'Vanilla') -> None:
+    """Takes what `fit` learned in another model of the same encoder."""
+    super().take_trained(other)
+    self.linear.set_weights(other.linear.get_weights())
+
   def compile(self, optimizer='sgd', **kwargs):
     """Keras' `compile`; the loss is the cross-entropy unless one is given.
 
+    A loss is given the targets as distributions [B, M] and the logits [B, M].
     Further `metrics` are for `evaluate`: each is given the class ids [B] and the
     probabilities [B, M].
     """
     kwargs.setdefault(
-        'loss', keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        'loss', keras.losses.CategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)
-    self.optimizer.build(self.trainable_variables)
+    self.optimizer.build(self.theta)
 
   def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
                    training=True):
+    """The loss of logits against class ids [B] or distributions [B, M]."""
+    if len(y.shape) == 1:
+      y = tf.one_hot(y, self.num_classes)
     return super().compute_loss(
         x, y, y_pred['logits'], sample_weight, training)
 
   def compute_metrics(self, x, y, y_pred, sample_weight=None):
     """Loss and accuracy of training."""
+    if len(y.shape) == 2:
+      y = tf.argmax(y, axis=-1)
     self.accuracy.update_state(y, y_pred['label'], sample_weight)
     return {'loss': self._loss_tracker.result(), 'accuracy': self.accuracy.result()}
 

@@ -1,0 +1,73 @@
+"""MC-dropout (Gal and Ghahramani, 2016): dropout that stays on at inference."""
+
+import keras
+import tensorflow as tf
+
+from dble_tf.baselines.vanilla import Vanilla
+
+
+@keras.saving.register_keras_serializable(package='dble_tf')
+class MCDropout(Vanilla):
+  """Plain training with dropout on the representation, averaged over dropout masks.
+
+  Attributes:
+    masks: [U, D] of zeros and ones, the units that each pass keeps. Every image shares
+      them, so its confidence depends neither on its batch nor on the call.
+  """
+
+  def __init__(
+      self,
+      encoder: keras.Model,
+      num_classes: int,
+      *,
+      dropout: float = 0.5,
+      num_samples: int = 20,
+      seed: int = 0,
+      **kwargs,
+  ):
+    """Builds the model around an encoder.
+
+    Args:
+      encoder: f_theta, built: a model whose input shape is known.
+      num_classes: M.
+      dropout: the share of the representation's units that a pass drops.
+      num_samples: U, passes per image at inference.
+      seed: of the masks at inference.
+      **kwargs: as for `Vanilla`.
+    """
+    super().__init__(encoder, num_classes, **kwargs)
+    self.dropout = dropout
+    self.num_samples = num_samples
+    self.seed = seed
+    self.dropout_layer = keras.layers.Dropout(dropout)
+    self.masks = self.add_state(
+        'masks', [num_samples, self.representation_size],
+        lambda shape, dtype: tf.cast(
+            tf.random.stateless_uniform(shape, [seed, 0]) >= dropout, dtype))
+
+  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    """Labels images and says how sure it is.
+
+    Returns:
+      label: [B] int32, the likeliest class.
+      confidence: [B], its probability.
+      probabilities: [B, M], the softmax averaged over the passes.
+      logits: [B, M], in training alone: those of a single pass.
+    """
+    h = self.encode(images, training)
+    if training:
+      return self.answers(self.linear(self.dropout_layer(h, training=True)))
+    # A pass is linear in h: masks times the kernel are the kernels of all passes.
+    kept = tf.convert_to_tensor(self.masks) / (1.0 - self.dropout)
+    kernels = tf.einsum('ud,dm->dum', kept, self.linear.kernel)
+    logits = tf.einsum('bd,dum->bum', tf.cast(h, tf.float32), kernels)
+    probabilities = tf.reduce_mean(tf.nn.softmax(logits + self.linear.bias), axis=1)
+    return {
+        'label': tf.argmax(probabilities, axis=-1, output_type=tf.int32),
+        'confidence': tf.reduce_max(probabilities, axis=-1),
+        'probabilities': probabilities,
+    }
+
+  def get_config(self):
+    return {**super().get_config(), 'dropout': self.dropout,
+            'num_samples': self.num_samples, 'seed': self.seed}

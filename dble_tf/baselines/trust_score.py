@@ -1,0 +1,214 @@
+"""TrustScore (Jiang et al., 2018): plain training, judged by its neighbours.
+
+The score of an image is its distance to the nearest training image of any class but
+the predicted one, over that to the nearest of the predicted class, both between
+representations. It is no probability: Platt scaling of its logarithm, fitted on
+held-out data, makes it the confidence in the label; the other classes share the rest
+in the softmax's proportions.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from sklearn import linear_model
+from sklearn import neighbors
+
+from dble_tf import prototypes
+from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package='dble_tf')
+class TrustScore(Vanilla):
+  """Plain training whose confidence comes from distances to training images.
+
+  Until `complete` has been called, it answers as `Vanilla`.
+
+  Attributes:
+    points: [n, D], representations of the training images.
+    point_classes: [n], their classes; -1 where an image is left out.
+    platt: [2], slope and offset from the log-score to the confidence's logit.
+  """
+
+  needs_held_out = True
+
+  def __init__(
+      self,
+      encoder: keras.Model,
+      num_classes: int,
+      *,
+      num_points: int,
+      sparse_share: float = 0.05,
+      num_neighbors: int = 10,
+      **kwargs,
+  ):
+    """Builds the model around an encoder.
+
+    Args:
+      encoder: f_theta, built: a model whose input shape is known.
+      num_classes: M.
+      num_points: n, how many images the training set has.
+      sparse_share: alpha, the share of each class's images, those in the sparsest
+        places, that is left out.
+      num_neighbors: k: an image's place is as sparse as its k-th neighbour is far.
+      **kwargs: as for `Vanilla`.
+    """
+    super().__init__(encoder, num_classes, **kwargs)
+    self.num_points = num_points
+    self.sparse_share = sparse_share
+    self.num_neighbors = num_neighbors
+    self.points = self.add_state(
+        'points', [num_points, self.representation_size], 'zeros')
+    self.point_classes = self.add_state(
+        'point_classes', [num_points], keras.initializers.Constant(-1))
+    self.platt = self.add_state('platt', [2], 'zeros')
+
+  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    """Labels images and says how sure it is.
+
+    Returns:
+      label: [B] int32, the largest logit.
+      confidence: [B], from the score by Platt scaling.
+      probabilities: [B, M].
+      logits: [B, M].
+      score: [B], the ratio of distances.
+    """
+    h = self.encode(images, training)
+    answers = self.answers(self.linear(h))
+    if training:
+      return answers
+    return tf.cond(
+        self.is_complete, lambda: self._judged(h, answers),
+        lambda: {**answers, 'score': answers['confidence']})
+
+  def _judged(self, h, answers):
+    score = trust_scores(
+        h, answers['label'], tf.convert_to_tensor(self.points),
+        tf.cast(self.point_classes, tf.int32), self.num_classes)
+    slope, offset = tf.unstack(tf.convert_to_tensor(self.platt))
+    confidence = tf.sigmoid(slope * tf.math.log(score) + offset)
+    is_label = tf.one_hot(answers['label'], self.num_classes)
+    others = tf.nn.softmax(answers['logits'] - 1e9 * is_label)
+    return {
+        **answers,
+        'confidence': confidence,
+        'probabilities': tf.where(
+            is_label > 0, confidence[:, tf.newaxis],
+            (1.0 - confidence)[:, tf.newaxis] * others),
+        'score': score,
+    }
+
+  def complete(self, train, held_out=None, verbose=0) -> None:
+    """Takes the points from `train` and fits Platt scaling on `held_out`."""
+    if held_out is None:
+      raise UserError(
+          'TrustScore becomes a probability on data that the encoder was not '
+          'trained on: give it as held_out.')
+    points = self.encoder.predict(train, verbose=verbose)
+    if len(points) != self.num_points:
+      raise UserError(
+          f'TrustScore was built for {self.num_points} training images, not for '
+          f'{len(points)}: give it num_points={len(points)}.')
+    classes = _class_ids(train)
+    is_kept = is_dense(points, classes, self.sparse_share, self.num_neighbors)
+    self.points.assign(points)
+    self.point_classes.assign(np.where(is_kept, classes, -1))
+    answers = self.predict(held_out, verbose=verbose)
+    self.platt.assign(platt_scaling(
+        np.log(answers['score']), answers['label'] == _class_ids(held_out)))
+
+  @property
+  def is_complete(self) -> tf.Tensor:
+    return tf.reduce_any(tf.convert_to_tensor(self.point_classes) >= 0.0)
+
+  def require_fitted(self) -> None:
+    """Raises a `UserError` before `complete`."""
+    if not self.is_complete:
+      raise UserError(
+          'TrustScore has no training images to compare with yet: call '
+          'complete(train, held_out) with batches of (images, class ids).')
+
+  def make_train_function(self, force=False):
+    # Training moves theta: points of before are no neighbours any more.
+    self.point_classes.assign(-tf.ones_like(self.point_classes))
+    return super().make_train_function(force)
+
+  def get_config(self):
+    return {
+        **super().get_config(),
+        'num_points': self.num_points,
+        'sparse_share': self.sparse_share,
+        'num_neighbors': self.num_neighbors,
+    }
+
+
+def _class_ids(dataset):
+  return np.concatenate([class_ids for _, class_ids in dataset])
+
+
+def is_dense(
+    points: np.ndarray, class_ids: np.ndarray, sparse_share: float, num_neighbors: int
+) -> np.ndarray:
+  """The alpha-high-density set: each class without its images in sparse places.
+
+  Args:
+    points: [n, D].
+    class_ids: [n].
+    sparse_share: alpha, what is left out of each class.
+    num_neighbors: k; the distance to the k-th neighbour in the class is what makes a
+      place sparse. A class of k images or fewer is kept whole.
+
+  Returns:
+    [n] booleans.
+  """
+  is_kept = np.ones(len(points), bool)
+  for class_id in np.unique(class_ids):
+    indices = np.flatnonzero(class_ids == class_id)
+    if sparse_share > 0 and len(indices) > num_neighbors:
+      tree = neighbors.NearestNeighbors(
+          n_neighbors=num_neighbors, algorithm='ball_tree').fit(points[indices])
+      radii = tree.kneighbors()[0][:, -1]
+      is_kept[indices] = radii <= np.quantile(radii, 1.0 - sparse_share)
+  return is_kept
+
+
+def trust_scores(
+    h: tf.Tensor, labels: tf.Tensor, points: tf.Tensor, point_classes: tf.Tensor,
+    num_classes: int,
+) -> tf.Tensor:
+  """Distance to the nearest point of another class, over that of the label's class.
+
+  Args:
+    h: [B, D].
+    labels: [B].
+    points: [n, D].
+    point_classes: [n]; a point of class -1 does not count.
+    num_classes: M.
+
+  Returns:
+    [B].
+  """
+  squared = prototypes.squared_distances(points, h)  # [n, B]
+  nearest = prototypes.root(tf.math.unsorted_segment_min(
+      squared, point_classes, num_classes))  # [M, B]
+  is_label = tf.transpose(tf.one_hot(labels, num_classes)) > 0
+  to_label = tf.reduce_min(tf.where(is_label, nearest, np.inf), axis=0)
+  to_others = tf.reduce_min(tf.where(is_label, np.inf, nearest), axis=0)
+  return to_others / to_label
+
+
+def platt_scaling(scores: np.ndarray, is_correct: np.ndarray) -> tuple[float, float]:
+  """Slope and offset of the logistic curve from score to P(correct), both [n].
+
+  Targets are Platt's, (n_correct + 1) / (n_correct + 2) and 1 / (n_wrong + 2), so that
+  data without any error have an answer too.
+  """
+  num_correct, num_wrong = is_correct.sum(), (~is_correct).sum()
+  targets = np.where(
+      is_correct, (num_correct + 1) / (num_correct + 2), 1 / (num_wrong + 2))
+  # A target between 0 and 1 is an example of both outcomes, weighted.
+  curve = linear_model.LogisticRegression(C=np.inf).fit(
+      np.concatenate([scores, scores])[:, np.newaxis],
+      np.repeat([1, 0], len(scores)),
+      sample_weight=np.concatenate([targets, 1.0 - targets]))
+  return float(curve.coef_[0, 0]), float(curve.intercept_[0])
