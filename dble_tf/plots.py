@@ -59,6 +59,32 @@ def cost_curves(
   _save(canvas, path)
 
 
+def comparison(
+    path: str | os.PathLike,
+    methods: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> None:
+  """Figures of several methods side by side, one panel a figure, as a PNG.
+
+  Args:
+    path: where to write it.
+    methods: title -> accuracy, ece and nll, each as mean and standard deviation.
+  """
+  canvas = figure.Figure(
+      figsize=(11, 1.2 + 0.35 * len(methods)), layout='constrained')
+  panels = canvas.subplots(1, 3, sharey=True)
+  places = range(len(methods))
+  for panel, (name, label, scale) in zip(panels, (
+      ('accuracy', 'accuracy %', 100), ('ece', 'ECE %', 100), ('nll', 'NLL', 1))):
+    means, deviations = scale * np.array(
+        [figures[name] for figures in methods.values()]).T
+    panel.errorbar(means, places, xerr=deviations, fmt='o', capsize=3)
+    panel.set_xlabel(label)
+    panel.grid(alpha=0.3)
+  panels[0].set_yticks(places, list(methods))
+  panels[0].invert_yaxis()
+  _save(canvas, path)
+
+
 def _save(canvas, path):
   with atomic.replacing(path) as temporary, temporary.open('wb') as file:
     canvas.savefig(file, format='png', dpi=120)

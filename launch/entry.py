@@ -10,11 +10,14 @@ from absl import logging
 from dble_tf.errors import UserError
 
 
+INTERRUPTED = 130  # The exit code after Ctrl-C.
+
+
 def run(main: Callable[[], None]) -> None:
   """Parses the flags, runs `main`, and tells errors to people.
 
   A mistake that the user can mend is printed without a traceback; the exit code is 1,
-  or 130 after Ctrl-C.
+  or `INTERRUPTED` after Ctrl-C.
   """
 
   def guarded(argv):
@@ -29,7 +32,7 @@ def run(main: Callable[[], None]) -> None:
       return 1
     except KeyboardInterrupt:
       print('\ninterrupted', file=sys.stderr)
-      return 130
+      return INTERRUPTED
     return 0
 
   app.run(guarded)

@@ -173,6 +173,6 @@ METHODS = {
     'trust_score': Method(trust_score, base='vanilla', own_flags=('sparse_share',)),
     'deep_ensemble': Method(ensemble, ensemble_batches, own_flags=('ensemble_size',)),
     'vanilla_errors': Method(vanilla_errors, own_flags=('confidence_training',)),
-    'prototypical': Method(prototypical, episode_batches, base='dble'),
+    'prototypical': Method(prototypical, episode_batches),
     'dble': Method(dble, episode_batches, own_flags=('confidence_training',)),
 }

@@ -31,9 +31,8 @@ flags.DEFINE_bool(
     'overwrite', False, 'Replace a finished run of other settings, or repeat this '
     'one.')
 flags.DEFINE_string(
-    'trained_run', None, 'Directory of a finished run of the same settings whose network '
-    'is taken instead of training one: a vanilla run for temperature_scaling and '
-    'trust_score, a dble run for prototypical.')
+    'trained_run', None, 'Directory of a finished vanilla run of the same settings, whose '
+    'network temperature_scaling and trust_score take instead of training one.')
 flags.mark_flag_as_required('dataset')
 
 

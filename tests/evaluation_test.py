@@ -53,11 +53,14 @@ def test_sigma_mean_averages_over_dimensions(predictions):
   assert predictions['sigma_mean'].shape == (60,)
 
 
-def test_without_sigma_is_the_softmax_of_negative_distances(predictions):
+def test_without_sigma_is_the_softmax_of_negative_distances(split, predictions):
   plain = evaluation.without_sigma(predictions)
-  expected = special.softmax(-predictions['distances'], axis=1)
-  np.testing.assert_allclose(plain['probabilities'], expected, rtol=1e-4)
-  np.testing.assert_allclose(plain['confidence'], expected.max(axis=1), rtol=1e-4)
+  h = split.images.reshape(60, 4) * 0.05
+  centers = np.stack([h[split.class_ids == c].mean(axis=0) for c in range(3)])
+  expected = special.softmax(
+      -np.linalg.norm(h[:, np.newaxis] - centers, axis=2), axis=1)
+  np.testing.assert_allclose(plain['probabilities'], expected, rtol=1e-3)
+  np.testing.assert_allclose(plain['confidence'], expected.max(axis=1), rtol=1e-3)
   np.testing.assert_array_equal(plain['label'], predictions['label'])
   # Sigma = 1 blurs: the model is less sure with it.
   assert predictions['confidence'].mean() < plain['confidence'].mean() - 0.01
@@ -65,12 +68,26 @@ def test_without_sigma_is_the_softmax_of_negative_distances(predictions):
 
 def test_figures_agree_with_evaluate_and_scikit_learn(model, split, predictions):
   figures = evaluation.figures(predictions)
-  assert figures == pytest.approx(
-      model_figures(model, split), rel=1e-4)
+  for name, expected in model_figures(model, split).items():
+    assert figures[name] == pytest.approx(expected, rel=1e-4), name
+  is_correct = split.class_ids == predictions['label']
+  assert figures['failure_auroc'] == pytest.approx(sklearn_metrics.roc_auc_score(
+      is_correct, predictions['confidence']))
   assert figures['accuracy'] == sklearn_metrics.accuracy_score(
       split.class_ids, predictions['label'])
   assert figures['nll'] == pytest.approx(sklearn_metrics.log_loss(
       split.class_ids, predictions['probabilities'].astype(np.float64)), rel=1e-4)
+
+
+def test_a_score_orders_predictions_in_place_of_the_confidence(predictions):
+  scores = np.random.default_rng(0).random(60)
+  figures = evaluation.figures({**predictions, 'score': scores})
+  is_correct = predictions['true_label'] == predictions['label']
+  assert figures['failure_auroc'] == pytest.approx(
+      sklearn_metrics.roc_auc_score(is_correct, scores))
+  plain = evaluation.figures(predictions)
+  assert figures['aurc'] != plain['aurc']
+  assert figures['ece'] == plain['ece'] and figures['nll'] == plain['nll']
 
 
 def model_figures(model, split):

@@ -1,3 +1,5 @@
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -78,6 +80,48 @@ def test_nll_of_an_impossible_class_is_large_and_finite():
   result = metrics.negative_log_likelihoods([0, 1], [[0.0, 1.0], [0.0, 1.0]])
   assert 80 < result[0] < 100
   assert result[1] == 0
+
+
+def test_the_brier_score_sums_over_classes():
+  class_ids, probabilities = random_predictions()
+  expected = np.mean([
+      sum((p - (c == class_id))**2 for c, p in enumerate(row))
+      for class_id, row in zip(class_ids, probabilities)])
+  assert metrics.brier_score(class_ids, probabilities) == pytest.approx(expected)
+  assert metrics.brier_score(np.array([1]), np.array([[1.0, 0.0]])) == 2
+
+
+def test_failure_auroc_is_the_share_of_pairs_in_order():
+  rng = np.random.default_rng(0)
+  is_correct = rng.random(60) < 0.7
+  scores = np.round(rng.random(60), 1)  # With ties.
+  pairs = [(right > wrong) + 0.5 * (right == wrong)
+           for right in scores[is_correct] for wrong in scores[~is_correct]]
+  assert metrics.failure_auroc(is_correct, scores) == pytest.approx(np.mean(pairs))
+
+
+def test_failure_auroc_needs_right_and_wrong_predictions():
+  assert metrics.failure_auroc(np.array([True, True]), np.array([0.1, 0.2])) is None
+  assert metrics.failure_auroc(np.array([False]), np.array([0.1])) is None
+
+
+def test_risk_coverage_averages_the_error_rates_of_the_surest():
+  is_correct = np.array([False, True, True, False])
+  scores = np.array([0.1, 0.9, 0.5, 0.7])
+  # From the surest: right, wrong, right, wrong.
+  expected = np.mean([0, 1 / 2, 1 / 3, 2 / 4])
+  assert metrics.area_under_risk_coverage(is_correct, scores) == pytest.approx(expected)
+
+
+def test_risk_coverage_of_ties_is_the_mean_over_their_orders():
+  is_correct = np.array([True, False, False, True, True])
+  scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
+  areas = []
+  for order in itertools.permutations([1, 2, 3]):
+    errors = ~is_correct[[0, *order, 4]]
+    areas.append(np.mean(np.cumsum(errors) / np.arange(1, 6)))
+  assert metrics.area_under_risk_coverage(is_correct, scores) == pytest.approx(
+      np.mean(areas))
 
 
 def test_streaming_ece_does_not_depend_on_batches():

@@ -53,5 +53,20 @@ def test_cost_curves_are_drawn_at_their_points(tmp_path, monkeypatch):
     assert panel.get_ylim()[0] == 0 and panel.get_ylim()[1] >= 30
 
 
+def test_a_comparison_shows_means_with_their_deviations(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append(canvas))
+  plots.comparison(tmp_path / 'table.png', {
+      'A': {'accuracy': (0.9, 0.01), 'ece': (0.02, 0.0), 'nll': (0.3, 0.1)},
+      'B': {'accuracy': (0.8, 0.02), 'ece': (0.03, 0.0), 'nll': (0.5, 0.0)}})
+  accuracy, ece, nll = drawn[0].axes
+  assert [text.get_text() for text in accuracy.get_yticklabels()] == ['A', 'B']
+  np.testing.assert_allclose(accuracy.lines[0].get_xdata(), [90, 80])
+  np.testing.assert_allclose(ece.lines[0].get_xdata(), [2, 3])
+  np.testing.assert_allclose(nll.lines[0].get_xdata(), [0.3, 0.5])
+  bars = nll.collections[0].get_segments()
+  np.testing.assert_allclose(bars[0][:, 0], [0.2, 0.4])
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -50,7 +50,9 @@ def test_flagfiles_ask_for_the_episodes_that_were_found_better(
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
     '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
     '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
-    '--batch_size=many', '--method=magic', '--episode=none'])
+    '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
+    '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
+    '--confidence_training=some'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
     parse(argument)
@@ -105,6 +107,41 @@ def test_plain_training_sees_as_many_images_an_update_as_episodes_hold(digits):
   model = experiment.build_model(values, digits)
   assert isinstance(model, baselines.Vanilla)
   assert model.optimizer.momentum == 0.9 and model.optimizer.clipnorm == 1.0
+
+
+def test_the_settings_of_a_run_are_a_flagfile_that_gives_the_same_again(tmp_path):
+  def config(*arguments):
+    values = flags.FlagValues()
+    names = experiment.define_flags(values)
+    values(['test', *arguments])
+    return experiment.config(values, names), values
+
+  text, _ = config(
+      '--dataset=digits', '--decay_at=0.3,0.6', '--seed=5', '--learning_rate=0.03')
+  path = tmp_path / 'config.flags'
+  path.write_text(text)
+  again, parsed = config(f'--flagfile={path}')
+  assert again == text
+  assert parsed.decay_at == ['0.3', '0.6']
+  assert (parsed.seed, parsed.learning_rate, parsed.num_ways) == (5, 0.03, None)
+
+
+def test_settings_of_other_methods_are_not_among_those_of_a_run():
+  def config(*arguments):
+    values = parse(*arguments)
+    return experiment.config(values, list(values))
+
+  assert config('--method=vanilla') == config('--method=vanilla', '--mixup_alpha=1')
+  assert config('--method=mixup') != config('--method=mixup', '--mixup_alpha=1')
+  assert 'confidence_training' in config('--method=dble')
+  assert 'confidence_training' not in config('--method=prototypical')
+
+
+def test_changed_flags_leave_the_others_and_the_original_alone():
+  values = parse('--seed=3', '--num_shots=4')
+  changed = experiment.changed(values, seed=5, method='vanilla')
+  assert (changed.seed, changed.method, changed.num_shots) == (5, 'vanilla', 4)
+  assert (values.seed, values.method) == (3, 'dble')
 
 
 def test_leave_one_out_is_a_flag(digits):

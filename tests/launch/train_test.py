@@ -48,7 +48,8 @@ def test_metrics_agree_with_the_predictions_beside_them(finished):
       predictions['distance_to_true'][is_correct],
       predictions['distance_to_predicted'][is_correct], rtol=1e-6)
   assert (predictions['sigma_mean'] > 0).all()
-  assert set(metrics['validation']) == {'accuracy', 'ece', 'nll'}
+  assert set(metrics['validation']) == {
+      'accuracy', 'ece', 'nll', 'brier', 'failure_auroc', 'aurc'}
   assert metrics['seed'] == 0
   assert metrics['seconds'] > 0
   assert metrics['images'] == 30 * 2 * 10 * 15
@@ -74,8 +75,9 @@ def test_validation_and_centers_come_from_their_own_splits(finished):
   # The last epoch validated on the very split that metrics.json calls validation.
   last_epoch = done.stdout[done.stdout.rindex('val_accuracy'):]
   shown = dict(re.findall(r'val_(\w+): ([0-9.e-]+)', last_epoch))
-  for name, value in figures.items():
-    assert float(shown[name]) == pytest.approx(value, rel=1e-2), name
+  assert set(shown) == {'accuracy', 'ece', 'nll'}
+  for name, value in shown.items():
+    assert float(value) == pytest.approx(figures[name], rel=1e-2), name
   model = keras.models.load_model(workdir / 'model.keras')
   train = datasets.load('digits', validation_size=200).train
   h = model.encoder.predict(train.images, verbose=0)
@@ -107,6 +109,32 @@ def test_plain_training_goes_the_same_way(train_digits, tmp_path):
   served = exported.serve(datasets.load('digits', validation_size=200).test.images)
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
+
+
+@pytest.mark.parametrize('method, message', [
+    ('dble', 'dble has to be trained'),
+    ('temperature_scaling', 'no finished run of --method=vanilla')])
+def test_a_run_that_cannot_stand_in_for_training_is_refused(
+    method, message, finished, train_digits, tmp_path):
+  done = train_digits(
+      tmp_path / 'run', f'--method={method}', f'--trained_run={finished[0]}')
+  assert done.returncode == 1
+  assert message in done.stderr and 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_method_that_needs_held_out_images_says_so_before_any_work(
+    train_digits, tmp_path):
+  done = train_digits(tmp_path / 'run', '--method=trust_score', '--validation_size=0')
+  assert done.returncode == 1
+  assert '--validation_size' in done.stderr and 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_without_validation_a_run_is_completed_all_the_same(train_digits, tmp_path):
+  done = train_digits(tmp_path, '--validation_size=0')
+  assert done.returncode == 0, done.stderr
+  assert 'validation' not in json.loads((tmp_path / 'metrics.json').read_text())
 
 
 def test_curves_are_written_for_tensorboard(finished):

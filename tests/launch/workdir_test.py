@@ -67,22 +67,5 @@ def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   assert all(path.exists() for path in others)
 
 
-def test_the_settings_of_a_run_are_a_flagfile_that_gives_the_same_again(tmp_path):
-  def parse(*arguments):
-    values = flags.FlagValues()
-    names = experiment.define_flags(values)
-    values(['test', *arguments])
-    return workdirs.config_text(values, names), values
-
-  text, values = parse(
-      '--dataset=digits', '--decay_at=0.3,0.6', '--seed=5', '--learning_rate=0.03')
-  path = tmp_path / 'config.flags'
-  path.write_text(text)
-  again, parsed = parse(f'--flagfile={path}')
-  assert again == text
-  assert parsed.decay_at == ['0.3', '0.6']
-  assert (parsed.seed, parsed.learning_rate, parsed.num_ways) == (5, 0.03, None)
-
-
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

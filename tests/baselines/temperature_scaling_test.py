@@ -1,0 +1,102 @@
+import keras
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import special
+
+from dble_tf import export
+from dble_tf.baselines import TemperatureScaling
+from dble_tf.baselines import Vanilla
+from dble_tf.baselines import temperature_scaling
+from dble_tf.errors import UserError
+
+
+def make_model(encoder):
+  model = TemperatureScaling(encoder, 4, weight_decay=0.0)
+  model.compile(keras.optimizers.SGD(0.5))
+  return model
+
+
+@pytest.mark.parametrize('scale', [0.3, 1.0, 6.0])
+def test_the_temperature_is_where_the_nll_has_no_slope(scale):
+  rng = np.random.default_rng(0)
+  logits = scale * rng.normal(size=[500, 5])
+  class_ids = np.array([rng.choice(5, p=p) for p in special.softmax(
+      logits / scale * 1.5, axis=1)])
+
+  def slope(temperature):
+    """Of the NLL in 1 / T: the expected logit minus the true one."""
+    p = special.softmax(logits / temperature, axis=1)
+    return ((p * logits).sum(axis=1) - logits[np.arange(500), class_ids]).mean()
+
+  expected = optimize.brentq(slope, 0.06, 19.0)
+  found = temperature_scaling.fit_temperature(logits, class_ids)
+  assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_temperature_that_would_run_away_stays_bounded():
+  logits = np.array([[1.0, 0.0], [0.0, 1.0]])
+  assert 0.05 <= temperature_scaling.fit_temperature(logits, np.array([0, 1])) < 0.06
+  assert 19 < temperature_scaling.fit_temperature(logits, np.array([1, 0])) <= 20
+
+
+def test_held_out_logits_are_divided_by_the_temperature(
+    make_encoder, some_data, some_batches):
+  model = make_model(make_encoder())
+  plain = Vanilla(make_encoder(), 4)
+  plain.take_trained(model)
+  images, class_ids = some_data(200, seed=5)
+  logits = plain.predict(images, verbose=0)['logits']
+  model.complete(some_batches(), some_batches(200, seed=5))
+  temperature = float(model.temperature)
+  assert temperature == pytest.approx(
+      temperature_scaling.fit_temperature(logits, class_ids), rel=1e-3)
+  assert abs(temperature - 1) > 0.05
+  answers = model.predict(images, verbose=0)
+  np.testing.assert_allclose(
+      answers['probabilities'], special.softmax(logits / temperature, axis=1),
+      rtol=1e-3)
+  np.testing.assert_array_equal(answers['label'], logits.argmax(axis=1))
+
+
+def test_training_is_plain_training_and_forgets_the_temperature(
+    make_encoder, some_data, some_batches):
+  model, plain = make_model(make_encoder()), Vanilla(
+      make_encoder(), 4, weight_decay=0.0)
+  plain.compile(keras.optimizers.SGD(0.5))
+  plain.take_trained(model)
+  model.complete(some_batches(), some_batches(200, seed=5))
+  for one in (model, plain):
+    one.fit(some_batches(), verbose=0)
+  np.testing.assert_allclose(model.linear.kernel, plain.linear.kernel, rtol=1e-5)
+  images, _ = some_data()
+  np.testing.assert_allclose(
+      model.predict(images, verbose=0)['probabilities'],
+      plain.predict(images, verbose=0)['probabilities'], rtol=1e-5)
+
+
+def test_without_held_out_data_it_says_what_to_give(make_encoder, some_batches):
+  with pytest.raises(UserError, match='held_out'):
+    make_model(make_encoder()).complete(some_batches())
+
+
+def test_an_export_without_temperature_is_refused(
+    make_encoder, some_batches, tmp_path):
+  model = make_model(make_encoder())
+  with pytest.raises(UserError, match='no temperature yet'):
+    export.export(model, tmp_path)
+  model.complete(some_batches(), some_batches(200, seed=5))
+  assert export.export(model, tmp_path).exists()
+
+
+def test_it_survives_saving(make_encoder, some_data, some_batches, check_roundtrip):
+  model = make_model(make_encoder())
+  model.train_on_batch(*some_data())
+  model.complete(some_batches(), some_batches(200, seed=5))
+  loaded = check_roundtrip(model, some_data(), some_data(seed=1)[0])
+  # The step after loading is one of training: a temperature does not outlive it.
+  assert float(loaded.temperature) == 0.0
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

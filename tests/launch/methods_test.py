@@ -1,0 +1,106 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from dble_tf import datasets
+from dble_tf import export
+from launch import experiment
+from launch import methods
+
+
+def parse(method, *arguments):
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  values(['test', f'--method={method}', '--representation_size=8', '--num_shots=2',
+          '--num_queries=2', '--batch_size=200', *arguments])
+  return values
+
+
+@pytest.fixture(scope='module')
+def digits():
+  return datasets.load('digits', validation_size=200)
+
+
+@pytest.mark.parametrize('method', methods.METHODS)
+def test_each_method_trains_completes_and_exports_under_its_name(
+    method, digits, tmp_path):
+  values = parse(method)
+  keras.utils.set_random_seed(0)
+  model = experiment.build_model(values, digits)
+  data = experiment.make_training_data(values, digits)
+  history = model.fit(data, steps_per_epoch=15, shuffle=False, verbose=0).history
+  assert np.isfinite(history['loss'][0])
+  model.complete(digits.train.batches(200), digits.validation.batches(200))
+  answers = model.predict(digits.test.images, batch_size=200, verbose=0)
+  rows = np.arange(len(digits.test))
+  np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
+  np.testing.assert_allclose(
+      answers['confidence'], answers['probabilities'][rows, answers['label']], rtol=1e-4)
+  assert (answers['label'] == digits.test.class_ids).mean() > 0.4  # Chance is 0.1.
+  exported = tf.saved_model.load(str(export.export(model, tmp_path)))
+  served = exported.signatures['serving_default'](
+      images=tf.constant(digits.test.images[:7]))
+  for name in ('label', 'confidence', 'probabilities'):
+    np.testing.assert_allclose(served[name], answers[name][:7], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize('method', methods.METHODS)
+def test_the_step_and_the_answers_of_each_method_compile_under_xla(method, digits):
+  values = parse(method)
+  model = experiment.build_model(values, digits)
+  model.jit_compile = True
+  model.fit(experiment.make_training_data(values, digits), steps_per_epoch=1,
+            shuffle=False, verbose=0)
+  model.complete(digits.train.batches(200), digits.validation.batches(200))
+  serve = tf.function(model.serve, jit_compile=True)
+  images = tf.constant(digits.test.images[:7])
+  np.testing.assert_allclose(
+      serve(images)['confidence'], model.serve(images)['confidence'], rtol=1e-3)
+
+
+def test_methods_take_their_own_flags(digits):
+  dropout = experiment.build_model(
+      parse('mc_dropout', '--dropout=0.3', '--num_samples=7', '--seed=4'), digits)
+  assert (dropout.dropout, dropout.num_samples, dropout.seed) == (0.3, 7, 4)
+  trust = experiment.build_model(parse('trust_score', '--sparse_share=0.2'), digits)
+  assert (trust.sparse_share, trust.num_points) == (0.2, len(digits.train))
+  ensemble = experiment.build_model(parse('deep_ensemble', '--ensemble_size=3'), digits)
+  assert len(ensemble.members) == 3
+  dble = experiment.build_model(parse('dble', '--confidence_training=all'), digits)
+  assert dble.confidence_training == 'all'
+  smoothed = experiment.build_model(
+      parse('label_smoothing', '--label_smoothing=0.25'), digits)
+  assert smoothed.loss.label_smoothing == 0.25
+
+
+def test_mixed_batches_have_shares_of_the_flags_distribution(digits):
+  def sharpness(alpha):
+    values = parse('mixup', f'--mixup_alpha={alpha}')
+    _, targets = next(iter(experiment.make_training_data(values, digits)))
+    return float(tf.reduce_mean(tf.reduce_max(targets, axis=1)))
+
+  assert sharpness(0.01) > 0.95 > 0.8 > sharpness(50)
+
+
+def test_members_of_an_ensemble_see_batches_of_their_own(digits):
+  first, other = (
+      next(experiment.make_training_data(
+          parse('deep_ensemble', f'--seed={seed}'), digits).as_numpy_iterator())[1]
+      for seed in (0, 1))
+  orders = {row.tobytes() for row in [*first, *other]}
+  assert len(orders) == 8
+
+
+def test_methods_of_the_same_network_start_from_the_same_weights(digits):
+  def first_kernel(method):
+    keras.utils.set_random_seed(0)
+    return experiment.build_model(parse(method), digits).encoder.get_weights()[0]
+
+  for method in set(methods.METHODS) - {'vanilla'}:
+    np.testing.assert_array_equal(first_kernel(method), first_kernel('vanilla'))
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,87 @@
+import pytest
+
+from launch import table
+
+
+def run(accuracy, ece=0.01, seconds=10.0, parameters=100, auroc=0.9):
+  return {'test': {'accuracy': accuracy, 'ece': ece, 'nll': 0.5, 'brier': 0.2,
+                   'failure_auroc': auroc, 'aurc': 0.003},
+          'seconds': seconds, 'parameters': parameters}
+
+
+def make_rows():
+  vanilla = {0: run(0.90, 0.02), 1: run(0.92, 0.04)}
+  baseline = list(vanilla.values())
+  return [
+      table.make_row('ensemble', {0: run(0.99, 0.001, 40, 400), 1: run(0.97)}, baseline,
+                     {'accuracy': 0.999}, is_single=False),
+      table.make_row('vanilla', vanilla, baseline, {'accuracy': 0.93, 'nll': 0.3}, True),
+      table.make_row('better', {0: run(0.95, seconds=15, parameters=150), 1: None},
+                     baseline, {'accuracy': 0.94, 'nll': 0.4}, True),
+      table.make_row('broken', {0: None, 1: None}, baseline, {}, True),
+  ]
+
+
+def cells(markdown):
+  """The rows of a Markdown table, by their first cell."""
+  lines = [line for line in markdown.split('\n') if line.startswith('|')]
+  split = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+  header = split[0]
+  return {row[0]: dict(zip(header, row)) for row in split[2:]}
+
+
+def test_cells_are_means_and_sample_deviations():
+  row = cells(table.markdown(make_rows(), 'caption'))['vanilla']
+  assert row['accuracy %'] == '91.00 ± 1.41'
+  assert row['ECE %'] == '3.00 ± 1.41'
+  assert row['AURC %'] == '**0.300** ± 0.000'
+  assert row['paper: accuracy %'] == '93.00' and row['paper: NLL'] == '**0.30**'
+
+
+def test_the_best_single_model_is_bold_and_the_ensemble_stands_apart():
+  rows = cells(table.markdown(make_rows(), 'caption'))
+  assert list(rows)[-1] == 'ensemble (no single model)'
+  ensemble = rows['ensemble (no single model)']
+  assert ensemble['accuracy %'] == '98.00 ± 1.41'  # The best of all, not in bold.
+  better = rows['better (failed with seed 1)']
+  assert better['accuracy %'] == '**95.00**'
+  assert better['ECE %'] == '**1.00**'
+  assert better['paper: accuracy %'] == '**94.00**'
+
+
+def test_time_and_parameters_are_relative_to_the_baseline():
+  rows = cells(table.markdown(make_rows(), 'caption'))
+  assert rows['better (failed with seed 1)']['time'] == '1.50'
+  assert rows['better (failed with seed 1)']['parameters'] == '1.50'
+  assert rows['vanilla']['time'].startswith('**1.00**')
+  alone = table.make_row('alone', {0: run(0.9)}, [], {}, True)
+  assert 'time' not in table.markdown([alone], 'caption')
+
+
+def test_failures_are_reported_not_dropped():
+  rows = cells(table.markdown(make_rows(), 'caption'))
+  assert rows['broken (failed with seed 0, 1)']['accuracy %'] == 'failed'
+  assert rows['better (failed with seed 1)']['NLL'] == '**0.5000**'  # Of one run.
+
+
+def test_a_figure_that_no_run_has_is_a_dash():
+  rows = [table.make_row('perfect', {0: run(1.0, auroc=None)}, [], {}, True),
+          table.make_row('other', {0: run(0.9)}, [], {}, True)]
+  assert cells(table.markdown(rows, ''))['perfect']['failure AUROC'] == '–'
+
+
+def test_latex_has_the_same_cells_and_the_ensemble_below_a_rule():
+  lines = table.latex(make_rows(), '50 % of x_y').split('\n')
+  assert r'\caption{50 \% of x\_y}' in lines
+  first, second = [i for i, line in enumerate(lines) if line == r'\midrule']
+  assert lines[first - 1].startswith(r'method & accuracy \% & ECE \%')
+  assert lines[first + 1].startswith(r'vanilla & 91.00 $\pm$ 1.41 & ')
+  assert r'\textbf{95.00}' in lines[first + 2]
+  assert lines[second + 1].startswith('ensemble (no single model) & 98.00')
+  assert lines[second + 2] == r'\bottomrule'
+  columns = lines[first + 1].count('&') + 1
+  assert rf'\begin{{tabular}}{{l{"c" * (columns - 1)}}}' in lines
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
