@@ -111,9 +111,11 @@ def dble(settings: Settings) -> Classifier:
 
 
 def vanilla_errors(settings: Settings) -> Classifier:
-  return settings.compiled_with_phi(settings.plain(
-      baselines.VanillaErrors,
-      **settings.confidence_arguments(settings.dataset.num_classes)))
+  encoder = settings.make_encoder()
+  num_classes = settings.dataset.num_classes
+  return settings.compiled_with_phi(baselines.VanillaErrors(
+      encoder, num_classes=num_classes, weight_decay=settings.values.weight_decay,
+      **settings.confidence_arguments(num_classes)))
 
 
 def shuffled_batches(settings: Settings, seed: int | None = None) -> tf.data.Dataset:

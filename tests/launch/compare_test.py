@@ -11,54 +11,55 @@ from launch import methods
 SHORT = ['--flagfile=launch/digits.flags', '--epochs=1', '--steps_per_epoch=10']
 
 
+METHODS = '--methods=trust_score,temperature_scaling,vanilla'
+
+
 @pytest.fixture(scope='module')
 def compared(launch, tmp_path_factory):
-  """Four methods with two seeds each, of which one run fails."""
+  """Three methods with two seeds each, of which one run fails."""
   root = tmp_path_factory.mktemp('comparison')
   # A directory where a run's settings should be is a failure of that run alone.
-  (root / 'trust_score-1' / 'config.flags').mkdir(parents=True)
+  (root / 'temperature_scaling-0' / 'config.flags').mkdir(parents=True)
   return root, launch(
-      'compare', *SHORT, '--methods=trust_score,dble,temperature_scaling,vanilla',
-      '--seeds=2', f'--workdir={root}')
+      'compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
 
 
-def read(root):
-  return json.loads((root / 'table.json').read_text())
+def read(root, run=None):
+  path = root / 'table.json' if run is None else root / run / 'metrics.json'
+  return json.loads(path.read_text())
 
 
 def test_the_tables_hold_what_the_runs_measured(compared):
   root, _ = compared
   table = read(root)
-  assert list(table['rows']) == ['vanilla', 'temperature_scaling', 'trust_score', 'dble']
-  for row in ('vanilla', 'temperature_scaling', 'dble'):
-    runs = [json.loads((root / f'{row}-{seed}' / 'metrics.json').read_text())
-            for seed in (0, 1)]
-    accuracies = [run['test']['accuracy'] for run in runs]
-    assert runs[0]['seed'] == 0 and runs[1]['seed'] == 1
-    assert table['rows'][row]['mean']['accuracy'] == pytest.approx(sum(accuracies) / 2)
-  markdown = (root / 'table.md').read_text()
-  accuracy = 100 * table['rows']['dble']['mean']['accuracy']
-  assert f'{accuracy:.2f}' in markdown
-  assert f'{accuracy:.2f}' in (root / 'table.tex').read_text()
+  assert list(table['rows']) == ['vanilla', 'temperature_scaling', 'trust_score']
+  for row in ('vanilla', 'trust_score'):
+    runs = [read(root, f'{row}-{seed}') for seed in (0, 1)]
+    assert [run['seed'] for run in runs] == [0, 1]
+    assert [run['method'] for run in runs] == [row, row]
+    mean = sum(run['test']['nll'] for run in runs) / 2
+    assert table['rows'][row]['mean']['nll'] == pytest.approx(mean)
+  nll = f'{mean:.4f}'
+  assert nll in (root / 'table.md').read_text()
+  assert nll in (root / 'table.tex').read_text()
   assert (root / 'table.png').stat().st_size > 1000
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(compared):
   root, done = compared
   assert done.returncode == 1
-  assert '1 of 8 runs failed: trust_score, seed 1' in done.stderr
+  assert '1 of 6 runs failed: temperature_scaling, seed 0' in done.stderr
   assert 'Traceback' not in done.stderr
-  assert read(root)['rows']['trust_score']['failed'] == [1]
-  assert 'TrustScore (failed with seed 1)' in (root / 'table.md').read_text()
-  assert read(root)['runs']['dble']['1'] is not None  # It came after.
+  assert read(root)['rows']['temperature_scaling']['failed'] == [0]
+  assert 'temperature scaling (failed with seed 0)' in (root / 'table.md').read_text()
+  assert read(root)['runs']['trust_score']['1'] is not None  # It came after.
 
 
 def test_networks_are_trained_once_where_methods_share_them(compared):
   root, _ = compared
-  vanilla, scaled = (
-      json.loads((root / f'{row}-0' / 'metrics.json').read_text())
-      for row in ('vanilla', 'temperature_scaling'))
-  assert not (root / 'temperature_scaling-0' / 'tensorboard').exists()
+  vanilla, scaled = read(root, 'vanilla-1'), read(root, 'temperature_scaling-1')
+  assert (root / 'vanilla-1' / 'tensorboard').exists()
+  assert not (root / 'temperature_scaling-1' / 'tensorboard').exists()
   assert scaled['test']['accuracy'] == vanilla['test']['accuracy']
   assert scaled['test']['nll'] != vanilla['test']['nll']
   assert scaled['seconds'] > vanilla['seconds']  # What it would have taken alone.
@@ -67,13 +68,12 @@ def test_networks_are_trained_once_where_methods_share_them(compared):
 def test_the_same_command_again_trains_what_is_missing_alone(compared, launch):
   root, _ = compared
   before = {path: path.stat().st_mtime_ns for path in root.glob('*/metrics.json')}
-  assert len(before) == 7
-  (root / 'trust_score-1' / 'config.flags').rmdir()
-  done = launch('compare', *SHORT, '--seeds=2', f'--workdir={root}',
-                '--methods=trust_score,dble,temperature_scaling,vanilla')
+  assert len(before) == 5
+  (root / 'temperature_scaling-0' / 'config.flags').rmdir()
+  done = launch('compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
   assert done.returncode == 0, done.stderr
-  assert done.stdout.count('finished already') == 7
-  assert read(root)['rows']['trust_score']['failed'] == []
+  assert done.stdout.count('finished already') == 5
+  assert read(root)['rows']['temperature_scaling']['failed'] == []
   assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
@@ -97,8 +97,8 @@ def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   try:
     process = subprocess.Popen(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        **command('compare', *SHORT, '--epochs=500', '--methods=vanilla,dble',
-                  '--seeds=1', f'--workdir={tmp_path}'))
+        **command('compare', *SHORT, '--epochs=500', '--methods=vanilla,dble', '--seeds=1',
+                  f'--workdir={tmp_path}'))
   finally:
     signal.signal(signal.SIGINT, inherited)
   for line in process.stdout:
