@@ -1,6 +1,7 @@
 """What every method has in common: an encoder, and how answers are judged."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dble_tf import metrics
@@ -77,10 +78,6 @@ class Classifier(keras.Model):
       verbose: 1 shows a progress bar.
     """
 
-  def take_trained(self, other: 'Classifier') -> None:
-    """Takes what `fit` learned in another model of the same encoder."""
-    self.encoder.set_weights(other.encoder.get_weights())
-
   def require_fitted(self) -> None:
     """Raises a `UserError` where the model lacks what `complete` gives."""
 
@@ -153,6 +150,30 @@ def vector_size(name: str, model: keras.Model) -> int:
     raise UserError(
         f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
   return shape[-1]
+
+
+def predict_labelled(
+    model: keras.Model, dataset: tf.data.Dataset, verbose: int = 0
+) -> tuple[dict[str, np.ndarray] | np.ndarray, np.ndarray]:
+  """What a model gives for each image, and the images' class ids, in one pass.
+
+  Args:
+    model: gives an array or a dictionary of arrays.
+    dataset: batches of (images, class ids).
+    verbose: 1 shows a progress bar.
+
+  Returns:
+    The outputs of all batches, and class ids [n] in the same order.
+  """
+  size = int(dataset.cardinality())
+  progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
+  outputs, class_ids = [], []
+  for images, ids, *_ in dataset:
+    outputs.append(model.predict_on_batch(images))
+    class_ids.append(np.reshape(ids, [-1]))
+    progress.add(1)
+  joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+  return joined, np.concatenate(class_ids)
 
 
 def regularization(model: keras.Model) -> tf.Tensor | float:

@@ -58,8 +58,8 @@ class LearningFromErrors(classifier.Classifier):
     size = classifier.vector_size('confidence model', confidence_model)
     if size != dim or confidence_model.inputs[0].shape[-1] != dim:
       raise UserError(
-          f'The confidence model must take and give the {dim} numbers of a '
-          f'representation: build it with confidence_mlp({dim}).')
+          f'The confidence model must take and give {dim} numbers an image: build it '
+          f'with confidence_mlp({dim}).')
     self.noise = self.add_state(
         'noise', [num_samples, dim],
         lambda shape, dtype: confidence.standard_noise(shape, [seed, 0]))

@@ -8,10 +8,12 @@ are tried again.
 """
 
 import json
+import signal
 import subprocess
 import sys
 
 from absl import flags
+from etils import epath
 
 from dble_tf import atomic
 from dble_tf import plots
@@ -36,10 +38,10 @@ ROWS = {
     'vanilla_errors': (
         'learning from errors in vanilla training', {'confidence_training': 'errors'}),
     'prototypical': ('DBLE without confidence model', {}),
-    'dble': ('DBLE', {'confidence_training': 'errors'}),
     'dble_all': (
         'DBLE, calibration learned from all samples',
         {'method': 'dble', 'confidence_training': 'all'}),
+    'dble': ('DBLE', {'confidence_training': 'errors'}),
     'deep_ensemble': ('deep ensemble', {}),
 }
 GROUPS = {
@@ -64,20 +66,24 @@ def main() -> None:
   rows = requested_rows()
   root = Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}-comparison').path
   seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.seeds)
-  # Seed by seed, so that all methods are there as soon as the first is through.
-  runs = {(row, seed): Run(root, row, seed) for seed in seeds for row in rows}
-  for run in runs.values():
+  # Seed by seed, so that there is a table of all methods before all seeds are done.
+  runs = [Run(root, row, seed) for seed in seeds for row in rows]
+  for run in runs:
     run.check()
-  for place, run in enumerate(runs.values(), start=1):
+  atomic.remove_incomplete(root)
+  results = {row: {} for row in rows}
+  for place, run in enumerate(runs, start=1):
     print(f'\n[{place} of {len(runs)}] {run.row}, seed {run.seed}: ', end='')
     print('finished already' if run.is_finished else run.workdir.path, flush=True)
     if not run.is_finished:
       run.train()
+    results[run.row][run.seed] = run.read()
+    paths = write(root, results)
 
-  results = {row: {seed: runs[row, seed].read() for seed in seeds} for row in rows}
-  write(root, results)
-  failed = [f'{run.row}, seed {run.seed}' for run in runs.values()
-            if not run.is_finished]
+  print(f'\n{paths[0].read_text()}')
+  for path in paths:
+    print(path)
+  failed = [f'{run.row}, seed {run.seed}' for run in runs if not run.is_finished]
   if failed:
     raise UserError(
         f'{len(failed)} of {len(runs)} runs failed: {"; ".join(failed)}. Their messages '
@@ -86,6 +92,11 @@ def main() -> None:
 
 def requested_rows() -> list[str]:
   """The rows of --methods, each once, bases before what builds on them."""
+  for name in ('method', 'confidence_training'):
+    if FLAGS[name].present:
+      raise UserError(
+          f'--{name} is set for each row here: leave it out, and choose rows with '
+          '--methods.')
   asked = {row for name in FLAGS.methods for row in GROUPS.get(name, [name])}
   unknown = sorted(asked - set(ROWS))
   if unknown:
@@ -98,28 +109,27 @@ def requested_rows() -> list[str]:
 class Run:
   """One row's run with one seed."""
 
-  def __init__(self, root, row, seed):
+  def __init__(self, root: epath.Path, row: str, seed: int):
     self.row = row
     self.seed = seed
     self.workdir = Workdir(root / f'{row}-{seed}')
     _, settings = ROWS[row]
     self.values = experiment.changed(
         FLAGS, **{'method': row, **settings, 'seed': seed})
+    self.config = experiment.config(self.values, _SETTINGS)
+    self.base = None  # A run whose network can be taken.
     base = methods.METHODS[self.values.method].base
-    self.base = Workdir(root / f'{base}-{seed}') if base else None
-
-  @property
-  def config(self) -> str:
-    return experiment.config(self.values, _SETTINGS)
+    if base is not None:
+      self.base = Run(root, base, seed)
 
   @property
   def is_finished(self) -> bool:
-    return self.workdir.is_finished
+    return self.workdir.is_finished and self.workdir.holds(self.config)
 
   def check(self) -> None:
     """Refuses a directory with another run before anything is trained."""
     self.workdir.check()
-    if self.is_finished and not self.workdir.holds(self.config):
+    if self.workdir.is_finished and not self.is_finished:
       raise UserError(
           f'{self.workdir.path} holds a finished run of other settings: give another '
           '--workdir, or remove it.')
@@ -129,9 +139,9 @@ class Run:
     command = [sys.executable, '-m', 'launch.train', *self.config.split('\n')[:-1],
                f'--workdir={self.workdir.path}']
     if self.base is not None and self.base.is_finished:
-      command.append(f'--trained_run={self.base.path}')
+      command.append(f'--trained_run={self.base.workdir.path}')
     code = subprocess.run(command).returncode
-    if code == entry.INTERRUPTED:
+    if code in (entry.INTERRUPTED, -signal.SIGINT):
       raise KeyboardInterrupt
     if code:
       print(f'{self.row}, seed {self.seed}: failed with exit code {code}',
@@ -142,42 +152,48 @@ class Run:
     return self.workdir.read_metrics() if self.is_finished else None
 
 
-def write(root, results: dict[str, dict[int, dict | None]]) -> None:
-  """Writes the tables and the plot, and shows them."""
+def write(
+    root: epath.Path, results: dict[str, dict[int, dict | None]]
+) -> list[epath.Path]:
+  """Writes the tables and the plot of the runs so far, and returns their paths.
+
+  Args:
+    root: where to.
+    results: row -> seed -> what metrics.json holds, or None where the run failed.
+  """
   baseline = [run for run in results.get('vanilla', {}).values() if run is not None]
   reported = paper.figures(FLAGS.dataset, FLAGS.encoder)
   rows = {
       row: table.make_row(
           ROWS[row][0], runs, baseline, reported.get(row, {}),
           is_single=row != 'deep_ensemble')
-      for row, runs in results.items()}
-  seeds = list(next(iter(results.values())))
+      for row, runs in results.items() if runs}
   caption = (
       f'{experiment.name(FLAGS)}: test figures on {FLAGS.dataset} with {FLAGS.encoder}, '
       f'{FLAGS.epochs * FLAGS.steps_per_epoch:,} steps, mean and standard deviation '
-      f'over seeds {", ".join(map(str, seeds))}; time of training and number of '
-      'parameters relative to vanilla training.')
+      'over runs with different seeds; time of training, validations included, and '
+      'number of trained parameters relative to vanilla training.')
   stem = 'ablation' if FLAGS.methods == ['ablation'] else 'table'
   texts = {
       'md': table.markdown(list(rows.values()), caption),
       'tex': table.latex(list(rows.values()), caption),
       'json': json.dumps({
-          'caption': caption, 'seeds': seeds,
+          'caption': caption,
           'rows': {row: line._asdict() for row, line in rows.items()},
           'runs': results}, indent=2) + '\n',
   }
-  for extension, text in texts.items():
-    with atomic.replacing(root / f'{stem}.{extension}') as temporary:
+  paths = [root / f'{stem}.{extension}' for extension in texts]
+  for path, text in zip(paths, texts.values()):
+    with atomic.replacing(path) as temporary:
       temporary.write_text(text)
   shown = {line.title: line for line in rows.values() if line.mean}
   if shown:
-    plots.comparison(root / f'{stem}.png', {
+    paths.append(root / f'{stem}.png')
+    plots.comparison(paths[-1], {
         title: {name: (line.mean[name], line.deviation.get(name, 0.0))
                 for name in ('accuracy', 'ece', 'nll')}
         for title, line in shown.items()})
-  print(f'\n{texts["md"]}')
-  for extension in (*texts, *(['png'] if shown else [])):
-    print(root / f'{stem}.{extension}')
+  return paths
 
 
 if __name__ == '__main__':

@@ -29,8 +29,9 @@ def main() -> None:
   facts = report.facts(settings)
   if workdir.is_finished:
     facts.update(workdir.read_metrics())
-  report.write(
-      workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
+  with workdir.lock():
+    report.write(
+        workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
   report.show(workdir)
 
 

@@ -111,11 +111,14 @@ def dble(settings: Settings) -> Classifier:
 
 
 def vanilla_errors(settings: Settings) -> Classifier:
-  encoder = settings.make_encoder()
+  plain = settings.plain()  # First, so that theta starts as vanilla's does.
   num_classes = settings.dataset.num_classes
-  return settings.compiled_with_phi(baselines.VanillaErrors(
-      encoder, num_classes=num_classes, weight_decay=settings.values.weight_decay,
-      **settings.confidence_arguments(num_classes)))
+  model = baselines.VanillaErrors(
+      plain.encoder, num_classes=num_classes,
+      weight_decay=settings.values.weight_decay,
+      **settings.confidence_arguments(num_classes))
+  model.take_trained(plain)
+  return settings.compiled_with_phi(model)
 
 
 def shuffled_batches(settings: Settings, seed: int | None = None) -> tf.data.Dataset:

@@ -37,7 +37,8 @@ def write(
     batch_size: images at a time.
     facts: what metrics.json says besides the figures.
   """
-  results = {**facts, 'parameters': model.count_params()}
+  results = {**facts, 'parameters': sum(
+      int(np.prod(variable.shape)) for variable in model.trainable_variables)}
   for name in _SPLITS:
     split = getattr(dataset, name)
     if not len(split):

@@ -40,8 +40,8 @@ class Row(NamedTuple):
     mean: figure -> mean over the runs that ended well.
     deviation: figure -> their standard deviation; empty with fewer than two.
     paper: figure -> what the paper reports.
-    failed: seeds of the runs that failed.
-    num_runs: how many runs there were in all.
+    seeds: of the runs that ended well.
+    failed: seeds of the runs that did not.
     is_single: whether it is one model, not an ensemble.
   """
 
@@ -49,8 +49,8 @@ class Row(NamedTuple):
   mean: dict[str, float]
   deviation: dict[str, float]
   paper: dict[str, float]
+  seeds: list[int]
   failed: list[int]
-  num_runs: int
   is_single: bool
 
 
@@ -74,9 +74,10 @@ def make_row(
   values = {name: [run['test'][name] for run in ended]
             for name in _FIGURES if name not in ('time', 'parameters')}
   for name, key in (('time', 'seconds'), ('parameters', 'parameters')):
-    if baseline:
-      unit = statistics.fmean(run[key] for run in baseline)
-      values[name] = [run[key] / unit for run in ended]
+    units = [run[key] for run in baseline if key in run]
+    if units:
+      unit = statistics.fmean(units)
+      values[name] = [run[key] / unit for run in ended if key in run]
   known = {name: [value for value in some if value is not None]
            for name, some in values.items()}
   return Row(
@@ -85,8 +86,8 @@ def make_row(
       deviation={name: statistics.stdev(some)
                  for name, some in known.items() if len(some) > 1},
       paper=paper,
+      seeds=[seed for seed, run in runs.items() if run is not None],
       failed=[seed for seed, run in runs.items() if run is None],
-      num_runs=len(runs),
       is_single=is_single)
 
 
@@ -127,18 +128,19 @@ def _cells(rows, bold, plus_minus):
   columns += [
       ('paper', name, column) for name, column in _PAPER.items()
       if any(name in row.paper for row in rows)]
-  yield ['method', *(column.title for _, _, column in columns)]
+  yield ['method', 'seeds', *(column.title for _, _, column in columns)]
   best = {}
   for kind, name, column in columns:
     single = [getattr(row, kind)[name] for row in rows
               if row.is_single and name in getattr(row, kind)]
     best[kind, name] = _number(column.best(single), column) if single else None
   for row in rows:
-    line = [_row_title(row)]
+    line = [row.title if row.is_single else f'{row.title} (no single model)',
+            _seeds(row)]
     for kind, name, column in columns:
       values = getattr(row, kind)
       if name not in values:
-        is_failure = kind == 'mean' and len(row.failed) == row.num_runs
+        is_failure = kind == 'mean' and not row.seeds
         line.append('failed' if is_failure else _NOTHING)
         continue
       text = _number(values[name], column)
@@ -150,12 +152,12 @@ def _cells(rows, bold, plus_minus):
     yield line
 
 
-def _row_title(row):
-  title = row.title if row.is_single else f'{row.title} (no single model)'
+def _seeds(row):
+  text = ', '.join(map(str, row.seeds))
   if row.failed:
-    seeds = ', '.join(map(str, row.failed))
-    title += f' (failed with seed {seeds})'
-  return title
+    failed = f'failed: {", ".join(map(str, row.failed))}'
+    text = f'{text}; {failed}' if text else failed
+  return text
 
 
 def _number(value, column):

@@ -10,10 +10,13 @@ import sys
 import time
 
 import keras
+import tensorflow as tf
 from absl import flags
 
 from dble_tf import atomic
+from dble_tf import datasets
 from dble_tf import export
+from dble_tf.classifier import Classifier
 from dble_tf.errors import UserError
 from dble_tf.prototypical import Prototypical
 from launch import entry
@@ -58,7 +61,20 @@ def main() -> None:
         f'{FLAGS.method} is fitted on images that the encoder was not trained on: hold '
         'some out with --validation_size.')
   batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
-  workdir.start(config)
+  with workdir.lock():
+    workdir.start(config)
+    run(model, dataset, batches, trained_run, workdir)
+  report.show(workdir)
+
+
+def run(
+    model: Classifier,
+    dataset: datasets.Dataset,
+    batches: tf.data.Dataset | None,
+    trained_run: workdirs.Workdir | None,
+    workdir: workdirs.Workdir,
+) -> None:
+  """Trains, or takes a trained network, completes, saves, exports and evaluates."""
   start = time.monotonic()
   if trained_run:
     model.take_trained(trained_run.load_model())
@@ -77,7 +93,6 @@ def main() -> None:
   report.write(
       workdir, model, dataset, FLAGS.batch_size,
       {**facts, 'images': images, 'seconds': seconds})
-  report.show(workdir)
 
 
 def check_trained_run() -> workdirs.Workdir | None:
@@ -89,14 +104,20 @@ def check_trained_run() -> workdirs.Workdir | None:
     raise UserError(f'{FLAGS.method} has to be trained: leave --trained_run out.')
   run = workdirs.Workdir(FLAGS.trained_run)
   expected = experiment.config(experiment.changed(FLAGS, method=base), _SETTINGS)
-  if not (run.is_finished and run.holds(expected)):
+  if not (run.is_finished and run.holds(expected)
+          and 'seconds' in run.read_metrics()):
     raise UserError(
         f'{run.path} holds no finished run of --method={base} with otherwise the same '
         'settings: train one there, or leave --trained_run out.')
   return run
 
 
-def train(model, dataset, batches, workdir) -> None:
+def train(
+    model: Classifier,
+    dataset: datasets.Dataset,
+    batches: tf.data.Dataset,
+    workdir: workdirs.Workdir,
+) -> None:
   """Runs `fit` to its end."""
   validation = dataset.validation
   centers = {}
@@ -122,7 +143,7 @@ def train(model, dataset, batches, workdir) -> None:
         '--confidence_learning_rate.')
 
 
-def complete(model, dataset) -> None:
+def complete(model: Classifier, dataset: datasets.Dataset) -> None:
   """Fits what is left to fit after training."""
   train, validation = (
       split.batches(FLAGS.batch_size) if len(split) else None

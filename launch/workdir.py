@@ -1,8 +1,11 @@
 """The directory of a run: what it holds, and when it may be written."""
 
+import contextlib
+import fcntl
 import json
 import os
 import zipfile
+from collections.abc import Iterator
 
 import keras
 from etils import epath
@@ -41,6 +44,22 @@ class Workdir:
       raise UserError(
           f'{self.path} is not empty and holds no run of this program: give a new '
           'directory as --workdir.')
+
+  @contextlib.contextmanager
+  def lock(self) -> Iterator[None]:
+    """Keeps other processes out of the directory, which it makes, for a while."""
+    self.path.mkdir(parents=True, exist_ok=True)
+    directory = os.open(self.path, os.O_RDONLY)
+    try:
+      fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      raise UserError(
+          f'Another process is at work in {self.path}: wait for it, or give another '
+          '--workdir.') from None
+    else:
+      yield  # The end of the process, however it comes, unlocks too.
+    finally:
+      os.close(directory)
 
   def start(self, config: str) -> None:
     """Removes what an earlier run left, but its exports, and writes the settings."""

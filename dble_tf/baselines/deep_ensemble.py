@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.classifier import Classifier
+from dble_tf.classifier import metric_results
+from dble_tf.classifier import regularization
 from dble_tf.errors import UserError
 
 
@@ -46,28 +48,42 @@ class DeepEnsemble(Classifier):
 
   @property
   def theta(self) -> list[keras.Variable]:
-    """What the optimizers move: all members."""
+    """What `optimizer` moves: all members."""
     return [variable for member in self.members for variable in member.theta]
 
-  @property
-  def metrics(self) -> list[keras.metrics.Metric]:
-    """The members' too: Keras leaves out those of models within a model."""
-    return [*super().metrics,
-            *(metric for member in self.members for metric in member.metrics)]
-
   def compile(self, optimizer='sgd', **kwargs):
-    """Keras' `compile`, with a copy of the optimizer for each member."""
+    """Keras' `compile`; the loss of each member is the cross-entropy, or `loss`."""
+    kwargs.setdefault(
+        'loss', keras.losses.CategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)
-    for member in self.members:
-      member.compile(self.optimizer.from_config(self.optimizer.get_config()))
+    self.optimizer.build(self.theta)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
-    """One update of each member on its own batch; logs are means over the members."""
-    images, class_ids, _ = keras.utils.unpack_x_y_sample_weight(data)
-    logs = [member.train_step(batch) for member, *batch in zip(
-        self.members, tf.unstack(images), tf.unstack(class_ids))]
-    return {name: tf.add_n([log[name] for log in logs]) / len(logs)
-            for name in logs[0]}
+    """One update of each member on its own batch.
+
+    Members have no weight in common, so one optimizer of the sum of their losses
+    trains each as if it were alone. The logged loss is their mean.
+    """
+    images, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    if sample_weight is not None:
+      raise UserError('An ensemble takes no sample weights.')
+    if images.shape[0] != len(self.members):
+      raise UserError(
+          f'{len(self.members)} members need a batch each, stacked; these are '
+          f'{images.shape[0]}: make them with member_batches.')
+    loss_function = keras.losses.get(self.loss)
+    with tf.GradientTape() as tape:
+      losses = []
+      for member, batch, y in zip(
+          self.members, tf.unstack(images), tf.unstack(targets)):
+        answers = member(batch, training=True)
+        y = member.targets(y)
+        losses.append(loss_function(y, answers['logits']) + regularization(member))
+        self.accuracy.update_state(tf.argmax(y, axis=-1), answers['label'])
+      scaled_loss = self.optimizer.scale_loss(tf.add_n(losses))
+    self.optimizer.apply(tape.gradient(scaled_loss, self.theta), self.theta)
+    self._loss_tracker.update_state(tf.add_n(losses) / len(losses))
+    return metric_results(self._loss_tracker, self.accuracy)
 
   def get_config(self):
     config = super().get_config()

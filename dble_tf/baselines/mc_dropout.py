@@ -59,9 +59,11 @@ class MCDropout(Vanilla):
       return self.answers(self.linear(self.dropout_layer(h, training=True)))
     # A pass is linear in h: masks times the kernel are the kernels of all passes.
     kept = tf.convert_to_tensor(self.masks) / (1.0 - self.dropout)
-    kernels = tf.einsum('ud,dm->dum', kept, self.linear.kernel)
+    kernel, bias = (
+        tf.cast(weight, tf.float32) for weight in (self.linear.kernel, self.linear.bias))
+    kernels = tf.einsum('ud,dm->dum', kept, kernel)
     logits = tf.einsum('bd,dum->bum', tf.cast(h, tf.float32), kernels)
-    probabilities = tf.reduce_mean(tf.nn.softmax(logits + self.linear.bias), axis=1)
+    probabilities = tf.reduce_mean(tf.nn.softmax(logits + bias), axis=1)
     return {
         'label': tf.argmax(probabilities, axis=-1, output_type=tf.int32),
         'confidence': tf.reduce_max(probabilities, axis=-1),

@@ -7,6 +7,7 @@ from scipy import optimize
 from scipy import special
 
 from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.classifier import predict_labelled
 from dble_tf.errors import UserError
 
 _BOUNDS = (0.05, 20.0)
@@ -42,9 +43,8 @@ class TemperatureScaling(Vanilla):
           'Temperature scaling is fitted on data that the encoder was not trained '
           'on: give it as held_out.')
     self.temperature.assign(0.0)
-    logits = self.predict(held_out, verbose=verbose)['logits']
-    class_ids = np.concatenate([class_ids for _, class_ids in held_out])
-    self.temperature.assign(fit_temperature(logits, class_ids))
+    answers, class_ids = predict_labelled(self, held_out, verbose)
+    self.temperature.assign(fit_temperature(answers['logits'], class_ids))
 
   def require_fitted(self) -> None:
     """Raises a `UserError` unless the temperature has been fitted."""
@@ -52,6 +52,11 @@ class TemperatureScaling(Vanilla):
       raise UserError(
           'This model has no temperature yet: call complete(train, held_out) with '
           'batches of (images, class ids).')
+
+  def take_trained(self, other: Vanilla) -> None:
+    """Takes what `fit` learned in another model of the same encoder."""
+    super().take_trained(other)
+    self.temperature.assign(0.0)
 
   def make_train_function(self, force=False):
     # Training moves theta: a temperature of before does not fit any more.

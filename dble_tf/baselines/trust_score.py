@@ -15,6 +15,7 @@ from sklearn import neighbors
 
 from dble_tf import prototypes
 from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.classifier import predict_labelled
 from dble_tf.errors import UserError
 
 
@@ -86,7 +87,8 @@ class TrustScore(Vanilla):
         h, answers['label'], tf.convert_to_tensor(self.points),
         tf.cast(self.point_classes, tf.int32), self.num_classes)
     slope, offset = tf.unstack(tf.convert_to_tensor(self.platt))
-    confidence = tf.sigmoid(slope * tf.math.log(score) + offset)
+    confidence_logit = slope * tf.math.log(score) + offset
+    confidence = tf.sigmoid(confidence_logit)
     is_label = tf.one_hot(answers['label'], self.num_classes)
     others = tf.nn.softmax(answers['logits'] - 1e9 * is_label)
     return {
@@ -94,7 +96,7 @@ class TrustScore(Vanilla):
         'confidence': confidence,
         'probabilities': tf.where(
             is_label > 0, confidence[:, tf.newaxis],
-            (1.0 - confidence)[:, tf.newaxis] * others),
+            tf.sigmoid(-confidence_logit)[:, tf.newaxis] * others),
         'score': score,
     }
 
@@ -104,18 +106,21 @@ class TrustScore(Vanilla):
       raise UserError(
           'TrustScore becomes a probability on data that the encoder was not '
           'trained on: give it as held_out.')
-    points = self.encoder.predict(train, verbose=verbose)
+    points, classes = predict_labelled(self.encoder, train, verbose)
     if len(points) != self.num_points:
       raise UserError(
           f'TrustScore was built for {self.num_points} training images, not for '
           f'{len(points)}: give it num_points={len(points)}.')
-    classes = _class_ids(train)
     is_kept = is_dense(points, classes, self.sparse_share, self.num_neighbors)
     self.points.assign(points)
     self.point_classes.assign(np.where(is_kept, classes, -1))
-    answers = self.predict(held_out, verbose=verbose)
-    self.platt.assign(platt_scaling(
-        np.log(answers['score']), answers['label'] == _class_ids(held_out)))
+    try:
+      answers, classes = predict_labelled(self, held_out, verbose)
+      self.platt.assign(platt_scaling(
+          np.log(answers['score']), answers['label'] == classes))
+    except BaseException:
+      self._forget_points()  # Without Platt scaling they are of no use.
+      raise
 
   @property
   def is_complete(self) -> tf.Tensor:
@@ -128,9 +133,17 @@ class TrustScore(Vanilla):
           'TrustScore has no training images to compare with yet: call '
           'complete(train, held_out) with batches of (images, class ids).')
 
+  def take_trained(self, other: Vanilla) -> None:
+    """Takes what `fit` learned in another model of the same encoder."""
+    super().take_trained(other)
+    self._forget_points()
+
+  def _forget_points(self):
+    self.point_classes.assign(-tf.ones_like(self.point_classes))
+
   def make_train_function(self, force=False):
     # Training moves theta: points of before are no neighbours any more.
-    self.point_classes.assign(-tf.ones_like(self.point_classes))
+    self._forget_points()
     return super().make_train_function(force)
 
   def get_config(self):
@@ -140,10 +153,6 @@ class TrustScore(Vanilla):
         'sparse_share': self.sparse_share,
         'num_neighbors': self.num_neighbors,
     }
-
-
-def _class_ids(dataset):
-  return np.concatenate([class_ids for _, class_ids in dataset])
 
 
 def is_dense(
@@ -165,8 +174,9 @@ def is_dense(
   for class_id in np.unique(class_ids):
     indices = np.flatnonzero(class_ids == class_id)
     if sparse_share > 0 and len(indices) > num_neighbors:
-      tree = neighbors.NearestNeighbors(
-          n_neighbors=num_neighbors, algorithm='ball_tree').fit(points[indices])
+      # A tree, or all pairs where a tree would be slower, as in many dimensions.
+      tree = neighbors.NearestNeighbors(n_neighbors=num_neighbors).fit(
+          points[indices])
       radii = tree.kneighbors()[0][:, -1]
       is_kept[indices] = radii <= np.quantile(radii, 1.0 - sparse_share)
   return is_kept

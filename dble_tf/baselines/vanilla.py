@@ -69,8 +69,14 @@ class Vanilla(Classifier):
 
   def take_trained(self, other: 'Vanilla') -> None:
     """Takes what `fit` learned in another model of the same encoder."""
-    super().take_trained(other)
+    self.encoder.set_weights(other.encoder.get_weights())
     self.linear.set_weights(other.linear.get_weights())
+
+  def targets(self, y: tf.Tensor) -> tf.Tensor:
+    """Class ids [B] or [B, 1], or distributions [B, M] -> distributions [B, M]."""
+    if len(y.shape) == 2 and y.shape[-1] != 1:
+      return y
+    return tf.one_hot(tf.reshape(tf.cast(y, tf.int32), [-1]), self.num_classes)
 
   def compile(self, optimizer='sgd', **kwargs):
     """Keras' `compile`; the loss is the cross-entropy unless one is given.
@@ -86,17 +92,14 @@ class Vanilla(Classifier):
 
   def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
                    training=True):
-    """The loss of logits against class ids [B] or distributions [B, M]."""
-    if len(y.shape) == 1:
-      y = tf.one_hot(y, self.num_classes)
+    """The loss of logits against class ids or distributions."""
     return super().compute_loss(
-        x, y, y_pred['logits'], sample_weight, training)
+        x, self.targets(y), y_pred['logits'], sample_weight, training)
 
   def compute_metrics(self, x, y, y_pred, sample_weight=None):
     """Loss and accuracy of training."""
-    if len(y.shape) == 2:
-      y = tf.argmax(y, axis=-1)
-    self.accuracy.update_state(y, y_pred['label'], sample_weight)
+    self.accuracy.update_state(
+        tf.argmax(self.targets(y), axis=-1), y_pred['label'], sample_weight)
     return {'loss': self._loss_tracker.result(), 'accuracy': self.accuracy.result()}
 
   def get_config(self):

@@ -48,18 +48,22 @@ class VanillaErrors(LearningFromErrors, Vanilla):
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta by the cross-entropy and of phi by theta's errors."""
-    images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    images, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    targets = self.targets(y)
+    class_ids = tf.argmax(targets, axis=-1, output_type=tf.int32)
     with tf.GradientTape() as tape:
       logits = self.linear(self.encode(images, training=True))
       answers = self.answers(logits)
-      loss = self.compute_loss(images, class_ids, answers, sample_weight)
-      scaled_loss = self.optimizer.scale_loss(loss)
+      theta_loss = self.compute_loss(images, targets, answers, sample_weight)
+      scaled_loss = self.optimizer.scale_loss(theta_loss)
     self.optimizer.apply(tape.gradient(scaled_loss, self.theta), self.theta)
-    self.learn_confidence(
-        logits, answers['label'] != tf.cast(class_ids, tf.int32),
+    phi_loss = self.learn_confidence(
+        logits, answers['label'] != class_ids,
         lambda z: -tf.nn.sparse_softmax_cross_entropy_with_logits(class_ids, z))
-    self._loss_tracker.update_state(loss)
+    # Keras counts phi's weight decay in the first loss too.
+    self._loss_tracker.update_state(
+        theta_loss + phi_loss - classifier.regularization(self.confidence_model))
     return {
-        **self.compute_metrics(images, class_ids, answers, sample_weight),
+        **self.compute_metrics(images, targets, answers, sample_weight),
         **classifier.metric_results(self.confidence_loss),
     }

@@ -57,6 +57,7 @@ def check_roundtrip(tmp_path):
       np.testing.assert_allclose(answers[name], expected[name], rtol=1e-6, err_msg=name)
     for once_more in (model, loaded):
       once_more.train_on_batch(*batch)
+      once_more.train_on_batch(*batch)
     for mine, other in zip(model.theta, loaded.theta):
       np.testing.assert_allclose(mine, other, rtol=1e-6)
     return loaded

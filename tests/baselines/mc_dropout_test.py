@@ -68,8 +68,18 @@ def test_it_survives_saving(make_encoder, some_data, check_roundtrip):
   # Keras does not save where dropout's random numbers were, so none are dropped here.
   model = make_model(make_encoder(), dropout=0.0, num_samples=5, seed=2)
   model.train_on_batch(*some_data())
-  loaded = check_roundtrip(model, some_data(), some_data(seed=1)[0])
-  assert (loaded.dropout, loaded.num_samples, loaded.seed) == (0.0, 5, 2)
+  check_roundtrip(model, some_data(), some_data(seed=1)[0])
+
+
+def test_masks_and_rate_survive_saving(make_encoder, some_data, tmp_path):
+  model = make_model(make_encoder(), dropout=0.4, num_samples=5, seed=2)
+  model.save(tmp_path / 'model.keras')
+  loaded = keras.models.load_model(tmp_path / 'model.keras')
+  assert (loaded.dropout, loaded.num_samples, loaded.seed) == (0.4, 5, 2)
+  images, _ = some_data()
+  np.testing.assert_allclose(
+      loaded.predict(images, verbose=0)['probabilities'],
+      model.predict(images, verbose=0)['probabilities'], rtol=1e-6)
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import optimize
 from scipy import special
 
@@ -73,6 +74,29 @@ def test_training_is_plain_training_and_forgets_the_temperature(
   np.testing.assert_allclose(
       model.predict(images, verbose=0)['probabilities'],
       plain.predict(images, verbose=0)['probabilities'], rtol=1e-5)
+
+
+@pytest.mark.parametrize('change', [
+    lambda data: data.map(lambda images, ids: (images, ids[:, tf.newaxis])),
+    lambda data: data.map(lambda images, ids: (images, ids, tf.ones_like(ids))),
+    lambda data: data.unbatch().shuffle(200).batch(50)],
+    ids=['column', 'weights', 'shuffled'])
+def test_labels_stay_with_their_images(change, make_encoder, some_batches):
+  models = [make_model(make_encoder()) for _ in range(2)]
+  models[1].take_trained(models[0])
+  held_out = some_batches(200, seed=5)
+  models[0].complete(some_batches(), held_out)
+  models[1].complete(some_batches(), change(held_out))
+  assert float(models[1].temperature) == pytest.approx(
+      float(models[0].temperature), rel=1e-3)
+
+
+def test_taking_another_network_forgets_the_temperature(make_encoder, some_batches):
+  model = make_model(make_encoder())
+  model.complete(some_batches(), some_batches(200, seed=5))
+  model.take_trained(make_model(make_encoder()))
+  with pytest.raises(UserError, match='no temperature yet'):
+    model.require_fitted()
 
 
 def test_without_held_out_data_it_says_what_to_give(make_encoder, some_batches):

@@ -133,6 +133,16 @@ def test_before_completion_and_after_training_it_answers_as_plain_training(
     export.export(complete_model, tmp_path)
 
 
+def test_an_error_of_a_sure_model_costs_no_more_than_it_should(
+    complete_model, some_data):
+  complete_model.platt.assign([0.0, 30.0])  # Surer than float32 can say.
+  answers = complete_model.predict(some_data()[0], verbose=0)
+  rows = np.arange(20)
+  answers['probabilities'][rows, answers['label']] = 0.0
+  np.testing.assert_allclose(
+      answers['probabilities'].sum(axis=1), special.expit(-30.0), rtol=1e-3)
+
+
 def test_what_it_cannot_be_completed_with_is_named(make_encoder, some_batches):
   model = make_model(make_encoder())
   with pytest.raises(UserError, match='held_out'):

@@ -72,6 +72,20 @@ def test_phi_learns_from_errors_or_from_all(training, make_encoder, some_data):
       model.confidence_model.layers[-1].bias, bias - 0.5 * gradient, atol=1e-5)
 
 
+def test_the_loss_is_the_sum_of_both(make_encoder, some_data):
+  phi = confidence.confidence_mlp(4, dropout=0.0, weight_decay=0.3)
+  model = VanillaErrors(make_encoder(), phi, 4, weight_decay=0.1)
+  model.compile(keras.optimizers.SGD(0.0), keras.optimizers.SGD(0.0))
+  plain = Vanilla(make_encoder(), 4, weight_decay=0.1)
+  plain.compile(keras.optimizers.SGD(0.0))
+  plain.take_trained(model)
+  logs = model.train_on_batch(*some_data(), return_dict=True)
+  theta = plain.train_on_batch(*some_data(), return_dict=True)['loss']
+  decay = sum(0.15 * (layer.kernel.numpy()**2).sum() for layer in phi.layers[::2])
+  assert logs['loss'] == pytest.approx(
+      theta + logs['confidence_loss'] + decay, rel=1e-4)
+
+
 def test_a_confidence_model_of_another_size_is_refused(make_encoder):
   with pytest.raises(UserError, match=r'confidence_mlp\(4\)'):
     VanillaErrors(make_encoder(), confidence.confidence_mlp(3), 4)

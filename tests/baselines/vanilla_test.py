@@ -58,6 +58,19 @@ def test_a_step_descends_cross_entropy_and_weight_decay():
       rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize('as_given', [
+    lambda ids: ids[:, np.newaxis], lambda ids: ids.astype(np.float32),
+    lambda ids: np.eye(4)[ids]], ids=['column', 'floats', 'distributions'])
+def test_targets_may_be_given_in_several_ways(as_given):
+  images, class_ids = some_data()
+  models = make_model(), make_model()
+  logs = [model.train_on_batch(images, targets, return_dict=True)
+          for model, targets in zip(models, (class_ids, as_given(class_ids)))]
+  assert logs[0] == pytest.approx(logs[1], rel=1e-5)
+  np.testing.assert_allclose(
+      models[0].linear.get_weights()[0], models[1].linear.get_weights()[0], rtol=1e-5)
+
+
 def test_it_survives_saving_with_its_optimizer(tmp_path):
   model, (images, class_ids) = make_model(), some_data()
   model.train_on_batch(images, class_ids)

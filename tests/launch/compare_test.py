@@ -4,8 +4,11 @@ import signal
 import subprocess
 
 import pytest
+from absl import flags
+from etils import epath
 
 from launch import compare
+from launch import experiment
 from launch import methods
 
 SHORT = ['--flagfile=launch/digits.flags', '--epochs=1', '--steps_per_epoch=10']
@@ -51,7 +54,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared):
   assert '1 of 6 runs failed: temperature_scaling, seed 0' in done.stderr
   assert 'Traceback' not in done.stderr
   assert read(root)['rows']['temperature_scaling']['failed'] == [0]
-  assert 'temperature scaling (failed with seed 0)' in (root / 'table.md').read_text()
+  assert '| temperature scaling | 1; failed: 0 |' in (root / 'table.md').read_text()
   assert read(root)['runs']['trust_score']['1'] is not None  # It came after.
 
 
@@ -90,6 +93,46 @@ def test_an_unknown_method_is_named_with_those_there_are(launch, tmp_path):
   assert done.returncode == 1
   assert 'no method magic' in done.stderr and 'trust_score' in done.stderr
   assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_rows_have_are_refused(launch, tmp_path):
+  done = launch('compare', *SHORT, '--method=vanilla', f'--workdir={tmp_path}')
+  assert done.returncode == 1
+  assert '--method is set for each row' in done.stderr
+
+
+def test_rows_have_the_order_of_the_papers_tables(monkeypatch):
+  for group, rows in compare.GROUPS.items():
+    monkeypatch.setattr(compare, 'FLAGS', parse(f'--methods={group}'))
+    assert compare.requested_rows() == rows
+
+
+def parse(*arguments):
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  flags.DEFINE_list('methods', [], '', flag_values=values)
+  values(['test', *arguments])
+  return values
+
+
+def test_the_ablations_run_learns_from_all_samples(monkeypatch, tmp_path):
+  monkeypatch.setattr(compare, 'FLAGS', parse('--dataset=digits'))
+  config = {row: compare.Run(tmp_path, row, 7).config for row in compare.ROWS}
+  assert '--method=dble\n' in config['dble_all']
+  assert '--confidence_training=all\n' in config['dble_all']
+  assert '--confidence_training=errors\n' in config['dble']
+  assert all('--seed=7\n' in text for text in config.values())
+  assert len(set(config.values())) == len(config)
+
+
+@pytest.mark.parametrize('group, stem', [('ablation', 'ablation'), ('all', 'table')])
+def test_tables_are_written_also_where_every_run_failed(
+    group, stem, monkeypatch, tmp_path):
+  monkeypatch.setattr(
+      compare, 'FLAGS', parse('--dataset=digits', f'--methods={group}'))
+  paths = compare.write(epath.Path(tmp_path), {'dble': {0: None}, 'vanilla': {}})
+  assert [path.name for path in paths] == [f'{stem}.{e}' for e in ('md', 'tex', 'json')]
+  assert '| DBLE | failed: 0 |' in paths[0].read_text()
 
 
 def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):

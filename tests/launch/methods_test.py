@@ -80,13 +80,32 @@ def test_members_of_an_ensemble_see_batches_of_their_own(digits):
   assert len(orders) == 8
 
 
-def test_methods_of_the_same_network_start_from_the_same_weights(digits):
-  def first_kernel(method):
+def test_methods_start_from_the_same_weights(digits):
+  def first_weights(method):
     keras.utils.set_random_seed(0)
-    return experiment.build_model(parse(method), digits).encoder.get_weights()[0]
+    model = experiment.build_model(parse(method), digits)
+    return model.encoder.get_weights(), model
 
+  expected, vanilla = first_weights('vanilla')
   for method in set(methods.METHODS) - {'vanilla'}:
-    np.testing.assert_array_equal(first_kernel(method), first_kernel('vanilla'))
+    weights, model = first_weights(method)
+    for mine, other in zip(weights, expected):
+      np.testing.assert_array_equal(mine, other, err_msg=method)
+    if hasattr(model, 'linear'):
+      np.testing.assert_array_equal(model.linear.kernel, vanilla.linear.kernel)
+
+
+@pytest.mark.parametrize('method', methods.METHODS)
+def test_answers_are_float32_under_mixed_precision(method, digits):
+  keras.mixed_precision.set_dtype_policy('mixed_float16')
+  try:
+    model = experiment.build_model(parse(method), digits)
+    model.complete(digits.train.batches(200), digits.validation.batches(200))
+    answers = model.predict(digits.test.images[:7], verbose=0)
+  finally:
+    keras.mixed_precision.set_dtype_policy('float32')
+  assert answers['probabilities'].dtype == answers['confidence'].dtype == np.float32
+  np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
 
 
 if __name__ == '__main__':

@@ -44,9 +44,8 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
     for figure, value in expected.items():
       assert results[name][figure] == pytest.approx(value, rel=1e-4)
     assert {'brier', 'failure_auroc', 'aurc'} < set(results[name])
-  # 9 * 512 + 512, 512 * 8 + 8; phi 8 * 512 + 512, 512 * 8 + 8; 3 centers of 8 with
-  # their counts; 20 noise vectors.
-  assert results['parameters'] == 5120 + 4104 + 4608 + 4104 + 27 + 160
+  # 9 * 512 + 512, 512 * 8 + 8; phi 8 * 512 + 512, 512 * 8 + 8.
+  assert results['parameters'] == 5120 + 4104 + 4608 + 4104
   assert results['mean_sigma'] == pytest.approx(0.05, rel=0.1)
   report.show(workdir)
   shown = capsys.readouterr().out

@@ -43,7 +43,9 @@ def test_the_best_single_model_is_bold_and_the_ensemble_stands_apart():
   assert list(rows)[-1] == 'ensemble (no single model)'
   ensemble = rows['ensemble (no single model)']
   assert ensemble['accuracy %'] == '98.00 ± 1.41'  # The best of all, not in bold.
-  better = rows['better (failed with seed 1)']
+  better = rows['better']
+  assert better['seeds'] == '0; failed: 1'
+  assert rows['vanilla']['seeds'] == '0, 1'
   assert better['accuracy %'] == '**95.00**'
   assert better['ECE %'] == '**1.00**'
   assert better['paper: accuracy %'] == '**94.00**'
@@ -51,8 +53,8 @@ def test_the_best_single_model_is_bold_and_the_ensemble_stands_apart():
 
 def test_time_and_parameters_are_relative_to_the_baseline():
   rows = cells(table.markdown(make_rows(), 'caption'))
-  assert rows['better (failed with seed 1)']['time'] == '1.50'
-  assert rows['better (failed with seed 1)']['parameters'] == '1.50'
+  assert rows['better']['time'] == '1.50'
+  assert rows['better']['parameters'] == '1.50'
   assert rows['vanilla']['time'].startswith('**1.00**')
   alone = table.make_row('alone', {0: run(0.9)}, [], {}, True)
   assert 'time' not in table.markdown([alone], 'caption')
@@ -60,8 +62,17 @@ def test_time_and_parameters_are_relative_to_the_baseline():
 
 def test_failures_are_reported_not_dropped():
   rows = cells(table.markdown(make_rows(), 'caption'))
-  assert rows['broken (failed with seed 0, 1)']['accuracy %'] == 'failed'
-  assert rows['better (failed with seed 1)']['NLL'] == '**0.5000**'  # Of one run.
+  assert rows['broken']['accuracy %'] == 'failed'
+  assert rows['broken']['seeds'] == 'failed: 0, 1'
+  assert rows['better']['NLL'] == '**0.5000**'  # Of one run.
+
+
+def test_a_run_without_its_time_has_the_other_figures():
+  untimed = {name: value for name, value in run(0.9).items() if name != 'seconds'}
+  rows = [table.make_row('vanilla', {0: run(0.8)}, [run(0.8)], {}, True),
+          table.make_row('untimed', {0: untimed}, [run(0.8)], {}, True)]
+  row = cells(table.markdown(rows, ''))['untimed']
+  assert row['time'] == '–' and row['accuracy %'] == '**90.00**'
 
 
 def test_a_figure_that_no_run_has_is_a_dash():
@@ -74,10 +85,10 @@ def test_latex_has_the_same_cells_and_the_ensemble_below_a_rule():
   lines = table.latex(make_rows(), '50 % of x_y').split('\n')
   assert r'\caption{50 \% of x\_y}' in lines
   first, second = [i for i, line in enumerate(lines) if line == r'\midrule']
-  assert lines[first - 1].startswith(r'method & accuracy \% & ECE \%')
-  assert lines[first + 1].startswith(r'vanilla & 91.00 $\pm$ 1.41 & ')
+  assert lines[first - 1].startswith(r'method & seeds & accuracy \% & ECE \%')
+  assert lines[first + 1].startswith(r'vanilla & 0, 1 & 91.00 $\pm$ 1.41 & ')
   assert r'\textbf{95.00}' in lines[first + 2]
-  assert lines[second + 1].startswith('ensemble (no single model) & 98.00')
+  assert lines[second + 1].startswith('ensemble (no single model) & 0, 1 & 98.00')
   assert lines[second + 2] == r'\bottomrule'
   columns = lines[first + 1].count('&') + 1
   assert rf'\begin{{tabular}}{{l{"c" * (columns - 1)}}}' in lines

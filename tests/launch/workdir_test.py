@@ -1,9 +1,7 @@
 import pytest
-from absl import flags
 
 from dble_tf import atomic
 from dble_tf.errors import UserError
-from launch import experiment
 from launch import workdir as workdirs
 
 
@@ -65,6 +63,16 @@ def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   workdir.start('--seed=1\n')
   assert not any(path.exists() for path in [*results, killed])
   assert all(path.exists() for path in others)
+
+
+def test_a_second_process_is_kept_out_until_the_first_is_done(tmp_path):
+  workdir = workdirs.Workdir(tmp_path / 'run')
+  with workdir.lock():
+    with pytest.raises(UserError, match='Another process is at work'):
+      with workdirs.Workdir(tmp_path / 'run').lock():
+        pass
+  with workdir.lock():
+    assert workdir.path.is_dir()
 
 
 if __name__ == '__main__':
