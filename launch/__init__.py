@@ -1,4 +1,4 @@
-"""Entry points: python -m launch.train, launch.evaluate, launch.benchmark."""
+"""Entry points: python -m launch.train, evaluate, compare, benchmark."""
 
 import os
 import sys

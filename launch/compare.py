@@ -74,12 +74,15 @@ def main() -> None:
   results = {row: {} for row in rows}
   for place, run in enumerate(runs, start=1):
     print(f'\n[{place} of {len(runs)}] {run.row}, seed {run.seed}: ', end='')
-    print('finished already' if run.is_finished else run.workdir.path, flush=True)
-    if not run.is_finished:
+    was_finished = run.is_finished
+    print('finished already' if was_finished else run.workdir.path, flush=True)
+    if not was_finished:
       run.train()
     results[run.row][run.seed] = run.read()
-    paths = write(root, results)
+    if not was_finished:
+      write(root, results)
 
+  paths = write(root, results)
   print(f'\n{paths[0].read_text()}')
   for path in paths:
     print(path)
@@ -99,9 +102,9 @@ def requested_rows() -> list[str]:
           '--methods.')
   asked = {row for name in FLAGS.methods for row in GROUPS.get(name, [name])}
   unknown = sorted(asked - set(ROWS))
-  if unknown:
+  if unknown or not asked:
     raise UserError(
-        f'There is no method {", ".join(unknown)}: --methods takes '
+        f'There is no method "{", ".join(unknown)}": --methods takes '
         f'{", ".join([*GROUPS, *ROWS])}.')
   return [row for row in ROWS if row in asked]
 
@@ -114,13 +117,12 @@ class Run:
     self.seed = seed
     self.workdir = Workdir(root / f'{row}-{seed}')
     _, settings = ROWS[row]
-    self.values = experiment.changed(
+    values = experiment.changed(
         FLAGS, **{'method': row, **settings, 'seed': seed})
-    self.config = experiment.config(self.values, _SETTINGS)
-    self.base = None  # A run whose network can be taken.
-    base = methods.METHODS[self.values.method].base
-    if base is not None:
-      self.base = Run(root, base, seed)
+    self.config = experiment.config(values, _SETTINGS)
+    # The run whose network can be taken.
+    base = methods.METHODS[values.method].base
+    self.base = Run(root, base, seed) if base else None
 
   @property
   def is_finished(self) -> bool:

@@ -91,7 +91,7 @@ def test_runs_of_other_settings_are_not_mixed_in(compared, launch):
 def test_an_unknown_method_is_named_with_those_there_are(launch, tmp_path):
   done = launch('compare', *SHORT, '--methods=vanilla,magic', f'--workdir={tmp_path}')
   assert done.returncode == 1
-  assert 'no method magic' in done.stderr and 'trust_score' in done.stderr
+  assert 'no method "magic"' in done.stderr and 'trust_score' in done.stderr
   assert not list(tmp_path.iterdir())
 
 
