@@ -70,6 +70,21 @@ class LearningFromErrors(classifier.Classifier):
     """D: of how many numbers each has its sigma."""
     return self.representation_size
 
+  def with_sigma(
+      self,
+      answers: dict[str, tf.Tensor],
+      probabilities: tf.Tensor,
+      sigma: tf.Tensor,
+  ) -> dict[str, tf.Tensor]:
+    """The same labels with the averaged probabilities [B, M] of Eq. 10."""
+    return {
+        **answers,
+        'confidence': tf.gather(
+            probabilities, answers['label'], axis=1, batch_dims=1),
+        'probabilities': probabilities,
+        'sigma': sigma,
+    }
+
   def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """What an export answers: also mean sigma [B]."""
     return {**super().served(outputs),

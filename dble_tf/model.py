@@ -48,14 +48,7 @@ class DBLE(LearningFromErrors, Prototypical):
     sigma = self.confidence_model(h, training=False)
     probabilities = confidence.averaged_probabilities(
         h, sigma, centers, tf.convert_to_tensor(self.noise))
-    answers = self.answers(h, centers)
-    return {
-        **answers,
-        'confidence': tf.gather(
-            probabilities, answers['label'], axis=1, batch_dims=1),
-        'probabilities': probabilities,
-        'sigma': sigma,
-    }
+    return self.with_sigma(self.answers(h, centers), probabilities, sigma)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta and phi (Algorithm 1) on episodes.

@@ -37,14 +37,7 @@ class VanillaErrors(LearningFromErrors, Vanilla):
         logits[:, tf.newaxis], sigma[:, tf.newaxis],
         tf.convert_to_tensor(self.noise))  # [B, U, M]
     probabilities = tf.reduce_mean(tf.nn.softmax(z), axis=1)
-    answers = self.answers(logits)
-    return {
-        **answers,
-        'confidence': tf.gather(
-            probabilities, answers['label'], axis=1, batch_dims=1),
-        'probabilities': probabilities,
-        'sigma': sigma,
-    }
+    return self.with_sigma(self.answers(logits), probabilities, sigma)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta by the cross-entropy and of phi by theta's errors."""
