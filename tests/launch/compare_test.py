@@ -4,12 +4,6 @@ import signal
 import subprocess
 
 import pytest
-from absl import flags
-from etils import epath
-
-from launch import compare
-from launch import experiment
-from launch import methods
 
 SHORT = ['--flagfile=launch/digits.flags', '--epochs=1', '--steps_per_epoch=10']
 
@@ -101,40 +95,6 @@ def test_settings_that_rows_have_are_refused(launch, tmp_path):
   assert '--method is set for each row' in done.stderr
 
 
-def test_rows_have_the_order_of_the_papers_tables(monkeypatch):
-  for group, rows in compare.GROUPS.items():
-    monkeypatch.setattr(compare, 'FLAGS', parse(f'--methods={group}'))
-    assert compare.requested_rows() == rows
-
-
-def parse(*arguments):
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  flags.DEFINE_list('methods', [], '', flag_values=values)
-  values(['test', *arguments])
-  return values
-
-
-def test_the_ablations_run_learns_from_all_samples(monkeypatch, tmp_path):
-  monkeypatch.setattr(compare, 'FLAGS', parse('--dataset=digits'))
-  config = {row: compare.Run(tmp_path, row, 7).config for row in compare.ROWS}
-  assert '--method=dble\n' in config['dble_all']
-  assert '--confidence_training=all\n' in config['dble_all']
-  assert '--confidence_training=errors\n' in config['dble']
-  assert all('--seed=7\n' in text for text in config.values())
-  assert len(set(config.values())) == len(config)
-
-
-@pytest.mark.parametrize('group, stem', [('ablation', 'ablation'), ('all', 'table')])
-def test_tables_are_written_also_where_every_run_failed(
-    group, stem, monkeypatch, tmp_path):
-  monkeypatch.setattr(
-      compare, 'FLAGS', parse('--dataset=digits', f'--methods={group}'))
-  paths = compare.write(epath.Path(tmp_path), {'dble': {0: None}, 'vanilla': {}})
-  assert [path.name for path in paths] == [f'{stem}.{e}' for e in ('md', 'tex', 'json')]
-  assert '| DBLE | failed: 0 |' in paths[0].read_text()
-
-
 def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
   try:
@@ -152,14 +112,6 @@ def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   assert process.returncode == 130
   assert 'interrupted' in errors and 'Traceback' not in errors
   assert '[2 of 2]' not in output
-
-
-def test_all_methods_of_the_paper_are_rows_in_its_order():
-  assert compare.GROUPS['all'] == [
-      'vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
-      'trust_score', 'prototypical', 'dble', 'deep_ensemble']
-  assert compare.GROUPS['ablation'] == ['vanilla', 'vanilla_errors', 'dble_all', 'dble']
-  assert set(methods.METHODS) == set(compare.ROWS) - {'dble_all'}
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 import pytest
 
-from launch import compare
+from launch import comparison
 from launch import paper
 
 
@@ -49,7 +49,7 @@ def test_what_the_paper_has_not_is_empty():
 def test_dble_has_the_lowest_ece_and_nll_of_the_single_models_as_the_paper_says(
     dataset, encoder):
   figures = paper.figures(dataset, encoder)
-  assert set(figures) <= set(compare.ROWS)
+  assert set(figures) <= set(comparison.ROWS)
   single = {row: values for row, values in figures.items() if row != 'deep_ensemble'}
   for name in ('ece', 'nll'):
     assert min(single, key=lambda row: single[row][name]) == 'dble'

@@ -1,0 +1,53 @@
+import pytest
+from absl import flags
+from etils import epath
+
+from launch import comparison
+from launch import experiment
+from launch import methods
+
+
+def parse(*arguments):
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  flags.DEFINE_list('methods', [], '', flag_values=values)
+  values(['test', *arguments])
+  return values
+
+
+def test_rows_have_the_order_of_the_papers_tables():
+  for group, rows in comparison.GROUPS.items():
+    assert comparison.requested_rows(parse(f'--methods={group}')) == rows
+
+
+def test_the_ablations_run_learns_from_all_samples(tmp_path):
+  values = parse('--dataset=digits')
+  names = [name for name in values if name != 'methods']
+  config = {row: comparison.Run(values, names, epath.Path(tmp_path), row, 7).config
+            for row in comparison.ROWS}
+  assert '--method=dble\n' in config['dble_all']
+  assert '--confidence_training=all\n' in config['dble_all']
+  assert '--confidence_training=errors\n' in config['dble']
+  assert all('--seed=7\n' in text for text in config.values())
+  assert len(set(config.values())) == len(config)
+
+
+@pytest.mark.parametrize('group, stem', [('ablation', 'ablation'), ('all', 'table')])
+def test_tables_are_written_also_where_every_run_failed(group, stem, tmp_path):
+  values = parse('--dataset=digits', f'--methods={group}')
+  paths = comparison.write(
+      values, epath.Path(tmp_path), {'dble': {0: None}, 'vanilla': {}})
+  assert [path.name for path in paths] == [f'{stem}.{e}' for e in ('md', 'tex', 'json')]
+  assert '| DBLE | failed: 0 |' in paths[0].read_text()
+
+
+def test_all_methods_of_the_paper_are_rows_in_its_order():
+  assert comparison.GROUPS['all'] == [
+      'vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
+      'trust_score', 'prototypical', 'dble', 'deep_ensemble']
+  assert comparison.GROUPS['ablation'] == ['vanilla', 'vanilla_errors', 'dble_all', 'dble']
+  assert set(methods.METHODS) == set(comparison.ROWS) - {'dble_all'}
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
