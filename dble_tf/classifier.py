@@ -1,5 +1,7 @@
 """What every method has in common: an encoder, and how answers are judged."""
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -152,6 +154,26 @@ def vector_size(name: str, model: keras.Model) -> int:
   return shape[-1]
 
 
+def labelled_batches(
+    dataset: tf.data.Dataset, verbose: int = 0
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+  """Images and class ids [B], without sample weights; `verbose` 1 shows progress."""
+  size = int(dataset.cardinality())
+  progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
+  for images, class_ids, *_ in dataset:
+    yield images, tf.reshape(class_ids, [-1])
+    progress.add(1)
+
+
+def likeliest(probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
+  """Label [B], confidence [B] and probabilities [B, M] of the likeliest class."""
+  return {
+      'label': tf.argmax(probabilities, axis=-1, output_type=tf.int32),
+      'confidence': tf.reduce_max(probabilities, axis=-1),
+      'probabilities': probabilities,
+  }
+
+
 def predict_labelled(
     model: keras.Model, dataset: tf.data.Dataset, verbose: int = 0
 ) -> tuple[dict[str, np.ndarray] | np.ndarray, np.ndarray]:
@@ -165,13 +187,10 @@ def predict_labelled(
   Returns:
     The outputs of all batches, and class ids [n] in the same order.
   """
-  size = int(dataset.cardinality())
-  progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
   outputs, class_ids = [], []
-  for images, ids, *_ in dataset:
+  for images, ids in labelled_batches(dataset, verbose):
     outputs.append(model.predict_on_batch(images))
-    class_ids.append(np.reshape(ids, [-1]))
-    progress.add(1)
+    class_ids.append(ids)
   joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
   return joined, np.concatenate(class_ids)
 

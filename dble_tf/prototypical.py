@@ -99,14 +99,10 @@ class Prototypical(classifier.Classifier):
     _check_centers_data(dataset)
     sums = tf.zeros(self.centers.shape)
     counts = tf.zeros(self.center_counts.shape)
-    size = int(dataset.cardinality())
-    progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
-    for images, class_ids, *_ in dataset:
-      batch_sums, batch_counts = _encode_class_sums(
-          self, images, tf.reshape(class_ids, [-1]))
+    for images, class_ids in classifier.labelled_batches(dataset, verbose):
+      batch_sums, batch_counts = _encode_class_sums(self, images, class_ids)
       sums += batch_sums
       counts += batch_counts
-      progress.add(1)
     missing = [i for i, count in enumerate(counts.numpy()) if count == 0]
     if missing:
       raise UserError(

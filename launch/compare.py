@@ -44,13 +44,14 @@ def main() -> None:
   atomic.remove_incomplete(root)
   results = {row: {} for row in rows}
   for place, run in enumerate(runs, start=1):
-    print(f'\n[{place} of {len(runs)}] {run.row}, seed {run.seed}: ', end='')
-    was_finished = run.is_finished
-    print('finished already' if was_finished else run.workdir.path, flush=True)
-    if not was_finished:
+    title = f'\n[{place} of {len(runs)}] {run.row}, seed {run.seed}:'
+    if run.is_finished:
+      print(title, 'finished already')
+      results[run.row][run.seed] = run.read()
+    else:
+      print(title, run.workdir.path, flush=True)
       run.train()
-    results[run.row][run.seed] = run.read()
-    if not was_finished:
+      results[run.row][run.seed] = run.read()
       comparison.write(FLAGS, root, results)
 
   paths = comparison.write(FLAGS, root, results)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.classifier import Classifier
+from dble_tf.classifier import likeliest
 from dble_tf.classifier import metric_results
 from dble_tf.classifier import regularization
 from dble_tf.errors import UserError
@@ -40,11 +41,7 @@ class DeepEnsemble(Classifier):
     probabilities = tf.add_n([
         member(images, training=training)['probabilities'] for member in self.members
     ]) / len(self.members)
-    return {
-        'label': tf.argmax(probabilities, axis=-1, output_type=tf.int32),
-        'confidence': tf.reduce_max(probabilities, axis=-1),
-        'probabilities': probabilities,
-    }
+    return likeliest(probabilities)
 
   @property
   def theta(self) -> list[keras.Variable]:

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.classifier import likeliest
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
@@ -64,11 +65,7 @@ class MCDropout(Vanilla):
     kernels = tf.einsum('ud,dm->dum', kept, kernel)
     logits = tf.einsum('bd,dum->bum', tf.cast(h, tf.float32), kernels)
     probabilities = tf.reduce_mean(tf.nn.softmax(logits + bias), axis=1)
-    return {
-        'label': tf.argmax(probabilities, axis=-1, output_type=tf.int32),
-        'confidence': tf.reduce_max(probabilities, axis=-1),
-        'probabilities': probabilities,
-    }
+    return likeliest(probabilities)
 
   def get_config(self):
     return {**super().get_config(), 'dropout': self.dropout,
