@@ -50,6 +50,11 @@ class Classifier(keras.Model):
     """What `optimizer` moves."""
     return self.encoder.trainable_variables
 
+  @property
+  def answering(self) -> list[keras.Variable]:
+    """The trained variables that answers come from."""
+    return self.trainable_variables
+
   def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Eq. 4: images [B, H, W, C] -> representations [B, D]."""
     expected = tf.as_dtype(self.encoder.inputs[0].dtype)

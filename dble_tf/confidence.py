@@ -1,4 +1,4 @@
-"""Confidence by learning from errors (Section 4): g_phi, its loss, Eq. 10.
+"""Confidence by learning from errors (Section 4): samples, phi's loss, Eq. 10.
 
 Shapes: B is a batch, D the representation's size, M the number of classes, U
 the number of representations sampled per image.
@@ -6,7 +6,6 @@ the number of representations sampled per image.
 
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -14,47 +13,10 @@ from dble_tf import prototypes
 
 tfd = tfp.distributions
 
+NORMALISATIONS = ('queries', 'errors')
+
 # How many distances of an image, samples times classes, are computed at a time.
 _CHUNK_DISTANCES = 4096
-
-
-def confidence_mlp(
-    dim: int,
-    hidden_units: int = 512,
-    dropout: float = 0.5,
-    weight_decay: float = 5e-4,
-    initial_sigma: float = 0.05,
-) -> keras.Model:
-  """g_phi (Eq. 8): a two-layer MLP from h [B, D] to sigma [B, D] > 0.
-
-  Sigma is the softplus of the second layer, whose kernel starts near zero and
-  whose bias starts where softplus gives `initial_sigma`: small everywhere, as in
-  Figure 3a.
-
-  Args:
-    dim: D.
-    hidden_units: units of the first layer.
-    dropout: rate between the two layers.
-    weight_decay: factor of each kernel in its own gradient.
-    initial_sigma: sigma before training, for every image and dimension.
-  """
-  regularizer = keras.regularizers.L2(weight_decay / 2)
-  return keras.Sequential(
-      [
-          keras.Input([dim]),
-          keras.layers.Dense(
-              hidden_units, activation='relu', kernel_regularizer=regularizer),
-          keras.layers.Dropout(dropout),
-          keras.layers.Dense(
-              dim,
-              activation='softplus',
-              kernel_initializer=keras.initializers.RandomNormal(stddev=1e-3),
-              bias_initializer=keras.initializers.Constant(
-                  float(tfp.math.softplus_inverse(initial_sigma))),
-              kernel_regularizer=regularizer,
-              dtype='float32'),
-      ],
-      name='confidence_model')
 
 
 def standard_noise(shape: Sequence[int], seed: Sequence[int]) -> tf.Tensor:
@@ -88,25 +50,37 @@ def sample_representations(
   return distribution.bijector.forward(noise)
 
 
-def error_loss(log_likelihood: tf.Tensor, is_error: tf.Tensor) -> tf.Tensor:
+def error_loss(
+    log_likelihood: tf.Tensor, is_error: tf.Tensor, normalisation: str = 'queries'
+) -> tf.Tensor:
   """Phi's loss (Algorithm 1): -log of Eq. 9 at the true class, over the errors.
 
-  The sum over the errors is divided by the number of all queries, so that phi
-  moves less as errors become rare; without any error the loss and its gradient are
-  zero. Errors are masked, not gathered: shapes stay static.
+  Without any error the loss and its gradient are zero. Errors are masked, not
+  gathered: shapes stay static.
 
   Args:
     log_likelihood: [...] log p(y_s | x_s; phi) at the true class, for each query.
     is_error: [...] booleans, true where the encoder was wrong.
+    normalisation: what the sum over the errors is divided by: the number of all
+      'queries' (Algorithm 1), so that phi moves less as errors become rare, or of the
+      'errors' (the paper's code).
 
   Returns:
     A scalar.
   """
-  return -tf.reduce_mean(tf.cast(is_error, log_likelihood.dtype) * log_likelihood)
+  is_error = tf.cast(is_error, log_likelihood.dtype)
+  loss = -tf.reduce_mean(is_error * log_likelihood)
+  if normalisation == 'errors':
+    loss = tf.math.divide_no_nan(loss, tf.reduce_mean(is_error))
+  return loss
 
 
 def averaged_probabilities(
-    h: tf.Tensor, sigma: tf.Tensor, centers: tf.Tensor, noise: tf.Tensor
+    h: tf.Tensor,
+    sigma: tf.Tensor,
+    centers: tf.Tensor,
+    noise: tf.Tensor,
+    temperature: tf.Tensor | float = 1.0,
 ) -> tf.Tensor:
   """Eq. 10 for every class: the softmax averaged over z^u = h + sigma * noise^u.
 
@@ -115,6 +89,7 @@ def averaged_probabilities(
     sigma: [B, D].
     centers: [M, D].
     noise: [U, D] standard normal vectors, the same for every row of h.
+    temperature: what distances are divided by; the paper has none.
 
   Returns:
     [B, M] probabilities.
@@ -126,7 +101,7 @@ def averaged_probabilities(
 
   def add_chunk(total, noise_chunk):
     log_likelihoods = prototypes.log_likelihoods(
-        sampled_distances(h, sigma, centers, noise_chunk))
+        sampled_distances(h, sigma, centers, noise_chunk) / temperature)
     return total + tf.reduce_sum(tf.exp(log_likelihoods), axis=1)
 
   total = tf.foldl(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
+from scipy import stats
 
 from dble_tf import metrics
 from dble_tf.classifier import Classifier
@@ -84,4 +85,27 @@ def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, float | None]:
           predictions['true_label'], predictions['probabilities']),
       'failure_auroc': metrics.failure_auroc(is_correct, scores),
       'aurc': metrics.area_under_risk_coverage(is_correct, scores),
+  }
+
+
+def sigma_figures(predictions: Predictions) -> dict[str, float | None]:
+  """How sigma, averaged over its dimensions, differs between images.
+
+  Returns:
+    mean: over all images.
+    mean_of_right, mean_of_wrong: over right and wrong predictions; None without any.
+    rank_correlation: Spearman's, of sigma with d_t, which sigma is meant to follow;
+      None where there are no distances, or sigma is the same for all.
+  """
+  sigma = predictions['sigma_mean'].astype(np.float64)
+  is_correct = predictions['label'] == predictions['true_label']
+  correlation = None
+  if 'distance_to_true' in predictions and np.ptp(sigma) > 0:
+    correlation = float(
+        stats.spearmanr(sigma, predictions['distance_to_true']).statistic)
+  return {
+      'mean': float(sigma.mean()),
+      'mean_of_right': float(sigma[is_correct].mean()) if is_correct.any() else None,
+      'mean_of_wrong': float(sigma[~is_correct].mean()) if not is_correct.all() else None,
+      'rank_correlation': correlation,
   }

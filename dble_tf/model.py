@@ -1,11 +1,16 @@
 """DBLE as a Keras model: Algorithm 1 is `train_step`, inference is `call`."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dble_tf import classifier
 from dble_tf import confidence
+from dble_tf import confidence_models
+from dble_tf import held_out_errors
 from dble_tf import prototypes
+from dble_tf import scaling as scalings
+from dble_tf.errors import UserError
 from dble_tf.learning_from_errors import LearningFromErrors
 from dble_tf.prototypical import Prototypical
 
@@ -21,12 +26,42 @@ class DBLE(LearningFromErrors, Prototypical):
 
   ```python
   encoder = encoders.mlp([28, 28, 1])
-  model = DBLE(encoder, confidence.confidence_mlp(512), num_classes=10, num_shots=10)
+  model = DBLE(encoder, confidence_models.confidence_mlp(512), num_classes=10, num_shots=10)
   model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
   model.fit(episodes, steps_per_epoch=1000, centers_data=train, validation_data=validation)
+  model.fit_sigma_scale(validation)
   model.predict(images)['confidence']
   ```
+
+  Attributes:
+    sigma_scale: [candidates], alpha: what each one's sigma is multiplied by at
+      inference; 1, as in the paper, until `fit_sigma_scale`.
+    temperature: [candidates], T: what distances are divided by there; likewise.
   """
+
+  confidence_trainings = ('errors', 'all', 'held_out')
+
+  def __init__(
+      self, *args, scaling: str = 'sigma_scale', **kwargs):
+    """Builds the model around an encoder and confidence models.
+
+    Args:
+      *args: as in `LearningFromErrors` and `Prototypical`.
+      scaling: what `fit_sigma_scale` fits: 'none' (the paper as printed),
+        'sigma_scale' or 'sigma_scale_and_temperature'.
+      **kwargs: as in `LearningFromErrors` and `Prototypical`. In addition,
+        confidence_training can be 'held_out': phi learns from errors on images that
+        theta has not seen, in `complete`.
+    """
+    super().__init__(*args, **kwargs)
+    if scaling not in scalings.SCALINGS:
+      raise UserError(
+          f'scaling is {", ".join(scalings.SCALINGS[:-1])} or '
+          f'{scalings.SCALINGS[-1]}, not {scaling!r}.')
+    self.scaling = scaling
+    shape = [len(self.candidates)]
+    self.sigma_scale = self.add_state('sigma_scale', shape, 'ones')
+    self.temperature = self.add_state('temperature', shape, 'ones')
 
   def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
     """Labels images and says how sure it is.
@@ -39,15 +74,17 @@ class DBLE(LearningFromErrors, Prototypical):
       label: [B] int32, the nearest center (Eq. 6).
       confidence: [B], the averaged softmax at that label (Eq. 10).
       probabilities: [B, M], the averaged softmax.
-      sigma: [B, D] (Eq. 8).
+      sigma: [B, D] (Eq. 8), times alpha.
       distance: [B], d'_t, to the predicted center.
       distances: [B, M], to every center.
     """
     centers = self.fitted_centers()
     h = self.encode(images, training)
-    sigma = self.confidence_model(h, training=False)
+    sigma = (tf.convert_to_tensor(self.sigma_scale)[self.chosen]
+             * self.confidence_model(h, training=False))
     probabilities = confidence.averaged_probabilities(
-        h, sigma, centers, tf.convert_to_tensor(self.noise))
+        h, sigma, centers, tf.convert_to_tensor(self.noise),
+        tf.convert_to_tensor(self.temperature)[self.chosen])
     return self.with_sigma(self.answers(h, centers), probabilities, sigma)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
@@ -82,3 +119,83 @@ class DBLE(LearningFromErrors, Prototypical):
         prototypes.predicted_labels(distances) != labels,
         lambda z: prototypes.true_log_likelihoods(
             prototypes.episode_distances(z, h, self.num_shots), labels))
+
+  # After training
+
+  @property
+  def needs_held_out(self) -> bool:
+    return (self.scaling != 'none' or len(self.candidates) > 1
+            or 'held_out' in self.confidence_training)
+
+  def complete(self, train, held_out=None, verbose=0) -> None:
+    """Fits the class centers on `train`, then the confidence on `held_out`."""
+    super().complete(train, verbose=verbose)
+    if self.needs_held_out:
+      self.fit_sigma_scale(held_out, verbose)
+
+  def fit_sigma_scale(
+      self, held_out: tf.data.Dataset, verbose: int = 0
+  ) -> list[scalings.Fitted]:
+    """Fits what `scaling` names for each candidate, and chooses the best by NLL.
+
+    Candidates that learn from held-out errors do so first, on one half of the images;
+    then everything is fitted on the other.
+
+    Args:
+      held_out: batches of (images, class ids) that `fit` has not seen.
+      verbose: 1 shows a progress bar.
+
+    Returns:
+      What was fitted, candidate by candidate.
+    """
+    if held_out is None:
+      raise UserError(
+          f'scaling={self.scaling!r} and the choice between confidence models need '
+          'images that the encoder was not trained on: give them as held_out, or build '
+          "the model with one confidence model and scaling='none'.")
+    self.require_fitted()
+    h, class_ids = self.encode_labelled(held_out, verbose)
+    if 'held_out' in self.confidence_training:
+      held_out_errors.learn(self, h[::2], class_ids[::2])
+    h, class_ids = self.for_scaling(h, class_ids)
+    centers, noise = map(tf.convert_to_tensor, (self.centers, self.noise))
+    fitted = []
+    for candidate in self.candidates:
+      sigma = candidate.predict(h, batch_size=1000, verbose=0)
+      fitted.append(scalings.fit(
+          scalings.HeldOut(h, sigma, class_ids, centers, noise), self.scaling))
+    self.sigma_scale.assign([one.sigma_scale for one in fitted])
+    self.temperature.assign([one.temperature for one in fitted])
+    self.choose(int(np.argmin([one.nll for one in fitted])))
+    return fitted
+
+  def encode_labelled(
+      self, dataset: tf.data.Dataset, verbose: int = 0
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Representations [n, D] and class ids [n] of batches of (images, class ids)."""
+    pairs = [(_encode(self, images), class_ids)
+             for images, class_ids in classifier.labelled_batches(dataset, verbose)]
+    return tuple(np.concatenate(parts) for parts in zip(*pairs))
+
+  def for_scaling(
+      self, h: np.ndarray, class_ids: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the held-out h [n, D] and class ids [n] that no candidate learns from."""
+    if 'held_out' in self.confidence_training:
+      return h[1::2], class_ids[1::2]
+    return h, class_ids
+
+  def make_train_function(self, force=False):
+    # Training moves theta and phi: what was fitted to them fits no more.
+    self.sigma_scale.assign(tf.ones_like(self.sigma_scale))
+    self.temperature.assign(tf.ones_like(self.temperature))
+    return super().make_train_function(force)
+
+  def get_config(self):
+    return {**super().get_config(), 'scaling': self.scaling}
+
+
+@tf.function(reduce_retracing=True)
+def _encode(model, images):
+  # Outside the class: a function that is an attribute would be exported with it.
+  return tf.cast(model.encode(images), tf.float32)

@@ -38,6 +38,35 @@ def reliability_diagram(
   _save(canvas, path)
 
 
+def sigma(
+    path: str | os.PathLike, predictions: Mapping[str, np.ndarray]) -> None:
+  """Whether sigma follows the distance to the true center, as a PNG.
+
+  Args:
+    path: where to write it.
+    predictions: label, true_label, sigma_mean and distance_to_true, each [n].
+  """
+  is_correct = predictions['label'] == predictions['true_label']
+  values = predictions['sigma_mean']
+  kinds = [(is_correct, 'right', 'tab:blue'), (~is_correct, 'wrong', 'tab:red')]
+  canvas = figure.Figure(figsize=(9, 3.8), layout='constrained')
+  shares, scatter = canvas.subplots(1, 2)
+  edges = np.histogram_bin_edges(values, 40)
+  for chosen, name, color in kinds:
+    if not chosen.any():
+      continue
+    shares.hist(values[chosen], edges, color=color, alpha=0.6,
+                weights=np.full(chosen.sum(), 1 / chosen.sum()),
+                label=f'{name}, mean {values[chosen].mean():.3g}')
+    scatter.scatter(predictions['distance_to_true'][chosen], values[chosen], s=3,
+                    alpha=0.4, color=color, label=name, rasterized=True)
+  shares.set(xlabel='mean sigma', ylabel='share of predictions')
+  scatter.set(xlabel='distance to the true center', ylabel='mean sigma')
+  for panel in (shares, scatter):
+    panel.legend(frameon=False)
+  _save(canvas, path)
+
+
 def cost_curves(
     path: str | os.PathLike, curves: Mapping[str, Mapping[float, float]], unit: str
 ) -> None:

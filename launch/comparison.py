@@ -27,12 +27,12 @@ ROWS = {
     'mixup': ('mixup', {}),
     'trust_score': ('TrustScore', {}),
     'vanilla_errors': (
-        'learning from errors in vanilla training', {'confidence_training': 'errors'}),
+        'learning from errors in vanilla training', {}),
     'prototypical': ('DBLE without confidence model', {}),
     'dble_all': (
         'DBLE, calibration learned from all samples',
-        {'method': 'dble', 'confidence_training': 'all'}),
-    'dble': ('DBLE', {'confidence_training': 'errors'}),
+        {'method': 'dble', 'confidence_candidates': ['all']}),
+    'dble': ('DBLE', {}),
     'deep_ensemble': ('deep ensemble', {}),
 }
 GROUPS = {
@@ -43,11 +43,10 @@ GROUPS = {
 
 def requested_rows(values: flags.FlagValues) -> list[str]:
   """The rows of --methods, each once, bases before what builds on them."""
-  for name in ('method', 'confidence_training'):
-    if values[name].present:
-      raise UserError(
-          f'--{name} is set for each row here: leave it out, and choose rows with '
-          '--methods.')
+  if values['method'].present:
+    raise UserError(
+        '--method is set for each row here: leave it out, and choose rows with '
+        '--methods.')
   asked = {row for name in values.methods for row in GROUPS.get(name, [name])}
   unknown = sorted(asked - set(ROWS))
   if unknown or not asked:

@@ -11,7 +11,8 @@ from absl import flags
 from dble_tf import datasets
 from dble_tf import encoders
 from dble_tf.classifier import Classifier
-from dble_tf.learning_from_errors import CONFIDENCE_TRAINING
+from dble_tf.scaling import SCALINGS
+from launch import candidates
 from launch import methods
 
 # Flags defined here belong, in --help, to the entry point that asks for them.
@@ -51,8 +52,11 @@ def define_flags(values: flags.FlagValues) -> list[str]:
        lower_bound=0)
   integer('num_samples', 20, 'U: representations sampled per image at inference, or '
           'passes of mc_dropout.', lower_bound=1)
-  enum('confidence_training', 'errors', CONFIDENCE_TRAINING, 'What phi learns from: '
-       "the encoder's errors, or all samples.")
+  strings('confidence_candidates', [candidates.DEFAULT], f'dble: {candidates.HELP}')
+  validator('confidence_candidates', _are_candidates)
+  enum('scaling', 'sigma_scale', SCALINGS, 'dble: what is fitted by NLL on the '
+       'validation split, a factor on sigma alone or with a temperature; none: sigma '
+       'as the paper has it.')
 
   real('dropout', 0.5, 'mc_dropout: the share of the representation that a pass drops.',
        lower_bound=0, upper_bound=0.99)
@@ -87,6 +91,13 @@ def _are_rising_fractions(texts: list[str]) -> bool:
   except ValueError:
     return False
   return all(a < b for a, b in zip([0.0, *fractions], [*fractions, 1.0]))
+
+
+def _are_candidates(descriptions: list[str]) -> bool:
+  problem = candidates.problem(descriptions)
+  if problem:
+    raise flags.ValidationError(problem)
+  return True
 
 
 def name(values: flags.FlagValues) -> str:

@@ -13,7 +13,7 @@ from absl import flags
 
 from dble_tf import baselines
 from dble_tf import batches
-from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import datasets
 from dble_tf import episodes
 from dble_tf.baselines import deep_ensemble
@@ -22,6 +22,7 @@ from dble_tf.baselines import mixup
 from dble_tf.classifier import Classifier
 from dble_tf.model import DBLE
 from dble_tf.prototypical import Prototypical
+from launch import candidates
 
 
 class Settings(NamedTuple):
@@ -52,16 +53,10 @@ class Settings(NamedTuple):
     return self.compiled(model, confidence_optimizer=self.make_optimizer(
         self.values.confidence_learning_rate))
 
-  def confidence_arguments(self, dim: int) -> dict:
+  @property
+  def sampling(self) -> dict:
     """What the methods that learn from errors have in common."""
-    values = self.values
-    return {
-        'confidence_model': confidence.confidence_mlp(
-            dim, weight_decay=values.weight_decay),
-        'num_samples': values.num_samples,
-        'seed': values.seed,
-        'confidence_training': values.confidence_training,
-    }
+    return {'num_samples': self.values.num_samples, 'seed': self.values.seed}
 
 
 def vanilla(settings: Settings) -> Classifier:
@@ -102,21 +97,29 @@ def prototypical(settings: Settings) -> Classifier:
 
 
 def dble(settings: Settings) -> Classifier:
+  values = settings.values
+  described = [candidates.parse(text) for text in values.confidence_candidates]
   # The encoder comes first: its weights must not depend on whether there is a phi.
   encoder = settings.make_encoder()
   return settings.compiled_with_phi(DBLE(
-      encoder, num_classes=settings.dataset.num_classes,
+      encoder,
+      [one.build(values.representation_size, values.weight_decay)
+       for one in described],
+      settings.dataset.num_classes,
       num_shots=settings.num_shots,
-      **settings.confidence_arguments(settings.values.representation_size)))
+      confidence_training=[one.confidence_training for one in described],
+      normalisation=[one.normalisation for one in described],
+      scaling=values.scaling,
+      **settings.sampling))
 
 
 def vanilla_errors(settings: Settings) -> Classifier:
   plain = settings.plain()  # First, so that theta starts as vanilla's does.
-  num_classes = settings.dataset.num_classes
+  num_classes, weight_decay = settings.dataset.num_classes, settings.values.weight_decay
   model = baselines.VanillaErrors(
-      plain.encoder, num_classes=num_classes,
-      weight_decay=settings.values.weight_decay,
-      **settings.confidence_arguments(num_classes))
+      plain.encoder,
+      confidence_models.confidence_mlp(num_classes, weight_decay=weight_decay),
+      num_classes, weight_decay=weight_decay, **settings.sampling)
   model.take_trained(plain)
   return settings.compiled_with_phi(model)
 
@@ -177,7 +180,8 @@ METHODS = {
     'mixup': Method(vanilla, mixed_batches, own_flags=('mixup_alpha',)),
     'trust_score': Method(trust_score, base='vanilla', own_flags=('sparse_share',)),
     'deep_ensemble': Method(ensemble, ensemble_batches, own_flags=('ensemble_size',)),
-    'vanilla_errors': Method(vanilla_errors, own_flags=('confidence_training',)),
+    'vanilla_errors': Method(vanilla_errors),
     'prototypical': Method(prototypical, episode_batches),
-    'dble': Method(dble, episode_batches, own_flags=('confidence_training',)),
+    'dble': Method(
+        dble, episode_batches, own_flags=('confidence_candidates', 'scaling')),
 }

@@ -12,8 +12,10 @@ from dble_tf import atomic
 from dble_tf import datasets
 from dble_tf import evaluation
 from dble_tf import export
+from dble_tf import parts
 from dble_tf import plots
 from dble_tf.classifier import Classifier
+from dble_tf.model import DBLE
 from launch import experiment
 from launch.workdir import Workdir
 
@@ -38,13 +40,12 @@ def write(
     facts: what metrics.json says besides the figures.
   """
   results = {**facts, 'parameters': sum(
-      int(np.prod(variable.shape)) for variable in model.trainable_variables)}
-  for name in _SPLITS:
-    split = getattr(dataset, name)
-    if not len(split):
-      continue
-    predictions = evaluation.predict(
-        model, split, batch_size, verbose=int(sys.stdout.isatty()))
+      int(np.prod(variable.shape)) for variable in model.answering)}
+  verbose = int(sys.stdout.isatty())
+  splits = {name: getattr(dataset, name) for name in _SPLITS
+            if len(getattr(dataset, name))}
+  for name, split in splits.items():
+    predictions = evaluation.predict(model, split, batch_size, verbose)
     results[name] = evaluation.figures(predictions)
     panels = {results['method']: predictions}
     if 'sigma_mean' in predictions:
@@ -52,13 +53,26 @@ def write(
       results[f'{name}_without_sigma'] = evaluation.figures(plain)
       panels = {'without sigma': plain, **panels}
     if name == 'test':
-      if 'sigma_mean' in predictions:
-        results['mean_sigma'] = float(predictions['sigma_mean'].mean())
       plots.reliability_diagram(workdir.reliability, panels)
+      if 'sigma_mean' in predictions:
+        results['sigma'] = evaluation.sigma_figures(predictions)
+      if 'sigma_mean' in predictions and 'distance_to_true' in predictions:
+        plots.sigma(workdir.sigma, predictions)
       predictions.pop('logits', None)
       with atomic.replacing(workdir.predictions) as temporary:
         with temporary.open('wb') as file:
           np.savez_compressed(file, **predictions)
+  if isinstance(model, DBLE):
+    names = results['confidence_candidates']
+    results['confidence_model'] = {
+        'chosen': names[model.chosen],
+        'scaling': model.scaling,
+        'sigma_scale': float(model.sigma_scale[model.chosen]),
+        'temperature': float(model.temperature[model.chosen]),
+    }
+    results['parts'] = parts.compare(
+        model, names,
+        {name: split.batches(batch_size) for name, split in splits.items()}, verbose)
   with atomic.replacing(workdir.metrics) as temporary:
     temporary.write_text(json.dumps(results, indent=2) + '\n')
 
@@ -70,6 +84,7 @@ def facts(values: flags.FlagValues) -> dict:
       'method': values.method,
       'seed': values.seed,
       'steps': values.epochs * values.steps_per_epoch,
+      'confidence_candidates': values.confidence_candidates,
       'versions': _versions(),
   }
 
@@ -95,9 +110,13 @@ def show(workdir: Workdir) -> None:
         figures = results[key]
         print(f'{title:28}{100 * figures["accuracy"]:>8.2f} %'
               f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
+  if 'confidence_model' in results:
+    chosen = results['confidence_model']
+    print(f'\nconfidence model "{chosen["chosen"]}", sigma times '
+          f'{chosen["sigma_scale"]:.3g}, distances over {chosen["temperature"]:.3g}')
   print()
   for title, path in (
-      ('figures', workdir.metrics), ('plot', workdir.reliability),
+      ('figures', workdir.metrics), ('plots', workdir.reliability.parent),
       ('predictions', workdir.predictions), ('model', workdir.model),
       *(('SavedModel', path) for path in export.versions(workdir.export)[-1:]),
       ('settings', workdir.config),

@@ -25,6 +25,7 @@ class Workdir:
     self.model = self.path / 'model.keras'
     self.tensorboard = self.path / 'tensorboard'
     self.reliability = self.path / 'plots' / 'reliability.png'
+    self.sigma = self.path / 'plots' / 'sigma.png'
     self.export = self.path / 'export'
 
   @property
@@ -65,7 +66,7 @@ class Workdir:
     """Removes what an earlier run left, but its exports, and writes the settings."""
     # metrics.json goes first: without it nothing here counts as finished.
     for path in (self.metrics, self.predictions, self.model, self.reliability,
-                 self.tensorboard):
+                 self.sigma, self.tensorboard):
       atomic.remove(path)
     for directory in (self.path, self.reliability.parent, self.export):
       atomic.remove_incomplete(directory)

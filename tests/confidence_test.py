@@ -11,28 +11,6 @@ H = np.array([[0.2, -0.1], [1.5, 0.5], [-2.0, 3.0]], np.float32)
 CENTERS = np.array([[0.0, 0.0], [2.0, 0.0]], np.float32)
 
 
-def test_sigma_starts_small_everywhere():
-  model = confidence.confidence_mlp(16, initial_sigma=0.05)
-  h = 5 * np.random.default_rng(0).normal(size=[200, 16])
-  np.testing.assert_allclose(model.predict(h, verbose=0), 0.05, rtol=0.1)
-
-
-def test_the_confidence_model_has_two_layers_with_dropout_between():
-  model = confidence.confidence_mlp(4, hidden_units=8, dropout=0.5)
-  assert [type(layer).__name__ for layer in model.layers] == [
-      'Dense', 'Dropout', 'Dense']
-  assert model.output_shape == (None, 4)
-
-
-def test_weight_decay_is_the_factor_of_a_kernel_in_its_gradient():
-  model = confidence.confidence_mlp(4, weight_decay=0.5)
-  kernel = model.layers[0].kernel
-  with tf.GradientTape() as tape:
-    loss = tf.add_n(model.losses)
-  np.testing.assert_allclose(
-      tape.gradient(loss, kernel.value), 0.5 * kernel.numpy(), rtol=1e-5)
-
-
 def test_samples_have_mean_h_and_deviation_sigma():
   noise = confidence.standard_noise([20_000, 2], [1, 2])
   z = confidence.sample_representations(
@@ -64,12 +42,28 @@ def test_masking_errors_equals_gathering_them():
       -log_likelihood[is_error].sum() / 18, rtol=1e-6)
 
 
-def test_without_errors_the_loss_and_its_gradient_are_zero():
+def test_the_loss_can_be_a_mean_over_errors_alone():
+  log_likelihood = tf.constant([[-1.0, -2.0], [-5.0, -7.0]])
+  is_error = tf.constant([[True, False], [False, True]])
+  assert float(confidence.error_loss(log_likelihood, is_error, 'errors')) == 4.0
+
+
+@pytest.mark.parametrize('normalisation', ['queries', 'errors'])
+def test_without_errors_the_loss_and_its_gradient_are_zero(normalisation):
   log_likelihood = tf.Variable([-1.0, -20.0])
   with tf.GradientTape() as tape:
-    loss = confidence.error_loss(log_likelihood, tf.constant([False, False]))
+    loss = confidence.error_loss(
+        log_likelihood, tf.constant([False, False]), normalisation)
   assert float(loss) == 0
   np.testing.assert_array_equal(tape.gradient(loss, log_likelihood), [0, 0])
+
+
+def test_a_temperature_divides_distances():
+  noise = confidence.standard_noise([5, 2], [0, 0])
+  result = confidence.averaged_probabilities(
+      H, np.zeros_like(H), CENTERS, noise, temperature=2.5)
+  expected = special.softmax(-distance.cdist(H, CENTERS) / 2.5, axis=1)
+  np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_zero_sigma_gives_the_prototypical_softmax():

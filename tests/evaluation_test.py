@@ -4,7 +4,7 @@ import pytest
 from scipy import special
 from sklearn import metrics as sklearn_metrics
 
-from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import evaluation
 from dble_tf.datasets import Split
 from dble_tf.model import DBLE
@@ -25,7 +25,7 @@ def model(split):
   encoder = keras.Sequential([
       keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.05),
       keras.layers.Flatten()])
-  model = DBLE(encoder, confidence.confidence_mlp(4, initial_sigma=1.0), 3, num_shots=1)
+  model = DBLE(encoder, confidence_models.confidence_mlp(4, initial_sigma=1.0), 3, num_shots=1)
   model.fit_centers(split.batches(16))
   return model
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import encoders
 from dble_tf import export
 from dble_tf.errors import UserError
@@ -16,7 +17,7 @@ IMAGES = np.random.default_rng(0).integers(256, size=[9, 4, 4, 1], dtype=np.uint
 
 
 def make_model():
-  return DBLE(encoders.mlp([4, 4, 1], 8), confidence.confidence_mlp(8), 3, num_shots=1)
+  return DBLE(encoders.mlp([4, 4, 1], 8), confidence_models.confidence_mlp(8), 3, num_shots=1)
 
 
 @pytest.fixture(scope='module')

@@ -6,6 +6,7 @@ from scipy import special
 from scipy.spatial import distance
 
 from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import datasets
 from dble_tf import encoders
 from dble_tf import episodes
@@ -29,7 +30,7 @@ def linear_encoder():
 
 def plain_confidence_model():
   """Without dropout and weight decay, so that a step can be worked by hand."""
-  return confidence.confidence_mlp(
+  return confidence_models.confidence_mlp(
       DIM, hidden_units=5, dropout=0.0, weight_decay=0.0, initial_sigma=0.5)
 
 
@@ -179,7 +180,7 @@ def test_weight_decay_reaches_theta_and_phi():
         keras.Input(IMAGE_SHAPE, dtype='uint8'), keras.layers.Flatten(),
         keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(decay / 2))])
     model = DBLE(
-        encoder, confidence.confidence_mlp(DIM, dropout=0.0, weight_decay=decay), 4,
+        encoder, confidence_models.confidence_mlp(DIM, dropout=0.0, weight_decay=decay), 4,
         num_shots=SHOTS)
     model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
     kernels = [encoder.layers[-1].kernel, model.confidence_model.layers[0].kernel]
@@ -534,7 +535,7 @@ def test_one_optimizer_for_both_parts_is_refused():
 
 
 @pytest.mark.parametrize('confidence_model', [
-    confidence.confidence_mlp(4),
+    confidence_models.confidence_mlp(4),
     keras.Sequential([keras.Input([DIM]), keras.layers.Dense(7)]),
 ])
 def test_a_confidence_model_of_another_size_is_refused(confidence_model):
@@ -584,7 +585,7 @@ def test_a_saved_model_predicts_the_same(tmp_path):
 
 def test_training_continues_from_a_saved_model(tmp_path):
   keras.utils.set_random_seed(7)
-  model = DBLE(linear_encoder(), confidence.confidence_mlp(DIM, dropout=0.0), 4,
+  model = DBLE(linear_encoder(), confidence_models.confidence_mlp(DIM, dropout=0.0), 4,
                num_shots=SHOTS)
   schedule = keras.optimizers.schedules.PiecewiseConstantDecay([4], [0.1, 0.01])
   model.compile(keras.optimizers.SGD(schedule, momentum=0.9, clipnorm=1.0),
@@ -632,7 +633,7 @@ def test_two_episodes_of_digits_overfit():
       digits.train.class_ids, num_ways=10, images_per_class=10, seed=0)
   two = episodes.episode_dataset(digits.train.images, sampler, 2).take(1).repeat()
   model = DBLE(encoders.mlp(digits.image_shape, 64, weight_decay=0.0),
-               confidence.confidence_mlp(64), 10, num_shots=5)
+               confidence_models.confidence_mlp(64), 10, num_shots=5)
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0),
                 keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0))
   history = model.fit(two, steps_per_epoch=20, epochs=6, verbose=0).history

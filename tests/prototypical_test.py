@@ -5,7 +5,7 @@ import tensorflow as tf
 from scipy import special
 from scipy.spatial import distance
 
-from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import export
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
@@ -48,7 +48,7 @@ def batches():
 @pytest.mark.parametrize('num_shots', [2, None])
 def test_the_encoder_learns_as_dbles_does(num_shots):
   model = make_model(num_shots)
-  dble = DBLE(linear_encoder(), confidence.confidence_mlp(3), 4, num_shots=num_shots)
+  dble = DBLE(linear_encoder(), confidence_models.confidence_mlp(3), 4, num_shots=num_shots)
   dble.compile(keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.1))
   for step in range(3):
     logs = model.train_on_batch(random_episodes(step), return_dict=True)

@@ -55,7 +55,8 @@ class VanillaErrors(LearningFromErrors, Vanilla):
         lambda z: -tf.nn.sparse_softmax_cross_entropy_with_logits(class_ids, z))
     # Keras counts phi's weight decay in the first loss too.
     self._loss_tracker.update_state(
-        theta_loss + phi_loss - classifier.regularization(self.confidence_model))
+        theta_loss + phi_loss
+        - sum(classifier.regularization(one) for one in self.candidates))
     return {
         **self.compute_metrics(images, targets, answers, sample_weight),
         **classifier.metric_results(self.confidence_loss),

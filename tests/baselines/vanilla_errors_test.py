@@ -4,6 +4,7 @@ import pytest
 from scipy import special
 
 from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf.baselines import Vanilla
 from dble_tf.baselines import VanillaErrors
 from dble_tf.errors import UserError
@@ -11,7 +12,7 @@ from dble_tf.errors import UserError
 
 def make_model(encoder, **arguments):
   model = VanillaErrors(
-      encoder, confidence.confidence_mlp(
+      encoder, confidence_models.confidence_mlp(
           4, hidden_units=5, dropout=0.0, weight_decay=0.0, initial_sigma=0.5),
       4, weight_decay=0.1, **arguments)
   model.compile(keras.optimizers.SGD(0.5), keras.optimizers.SGD(0.5))
@@ -52,7 +53,9 @@ def phi_gradient_of_the_last_bias(model, images, class_ids, which):
   sigma = model.confidence_model.predict(logits, verbose=0)
   noise = confidence.standard_noise(logits.shape, [0, 1]).numpy()
   p = special.softmax(logits + sigma * noise, axis=1)
-  slope = 1 - np.exp(-sigma)  # Of softplus, from its value.
+  # Sigma is s / (1 + s / 10) of s = softplus, whose slope is 1 - exp(-s).
+  unbent = sigma / (1 - sigma / 10)
+  slope = (1 - np.exp(-unbent)) / (1 + unbent / 10)**2
   terms = (p - np.eye(4)[class_ids]) * noise * slope
   return (terms * which(logits)[:, np.newaxis]).sum(axis=0) / len(images)
 
@@ -73,7 +76,7 @@ def test_phi_learns_from_errors_or_from_all(training, make_encoder, some_data):
 
 
 def test_the_loss_is_the_sum_of_both(make_encoder, some_data):
-  phi = confidence.confidence_mlp(4, dropout=0.0, weight_decay=0.3)
+  phi = confidence_models.confidence_mlp(4, dropout=0.0, weight_decay=0.3)
   model = VanillaErrors(make_encoder(), phi, 4, weight_decay=0.1)
   model.compile(keras.optimizers.SGD(0.0), keras.optimizers.SGD(0.0))
   plain = Vanilla(make_encoder(), 4, weight_decay=0.1)
@@ -88,7 +91,7 @@ def test_the_loss_is_the_sum_of_both(make_encoder, some_data):
 
 def test_a_confidence_model_of_another_size_is_refused(make_encoder):
   with pytest.raises(UserError, match=r'confidence_mlp\(4\)'):
-    VanillaErrors(make_encoder(), confidence.confidence_mlp(3), 4)
+    VanillaErrors(make_encoder(), confidence_models.confidence_mlp(3), 4)
 
 
 def test_it_survives_saving(make_encoder, some_data, check_roundtrip):
@@ -98,7 +101,7 @@ def test_it_survives_saving(make_encoder, some_data, check_roundtrip):
   np.testing.assert_allclose(
       loaded.confidence_model.layers[-1].bias,
       model.confidence_model.layers[-1].bias, rtol=1e-5)
-  assert loaded.confidence_training == 'all'
+  assert loaded.confidence_training == ['all']
 
 
 def test_a_step_compiles_under_xla(make_encoder, some_data):

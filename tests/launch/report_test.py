@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 
 from dble_tf import baselines
-from dble_tf import confidence
+from dble_tf import confidence_models
 from dble_tf import datasets
 from dble_tf import encoders
 from dble_tf import export
@@ -16,6 +16,7 @@ from launch import report
 from launch import workdir as workdirs
 
 FACTS = {'experiment': 'tiny', 'method': 'dble', 'seed': 3, 'steps': 1000,
+         'confidence_candidates': ['default'],
          'images': 24691, 'seconds': 2.0, 'versions': {}}
 
 
@@ -26,7 +27,8 @@ def trained():
   split = lambda n: (rng.integers(256, size=[n, 3, 3, 1], dtype=np.uint8),
                      np.arange(n) % 3)
   data = datasets.from_arrays(split(60), split(30), validation_size=12)
-  model = DBLE(encoders.mlp([3, 3, 1], 8), confidence.confidence_mlp(8), 3, num_shots=1)
+  model = DBLE(
+      encoders.mlp([3, 3, 1], 8), confidence_models.confidence_mlp(8), 3, num_shots=1)
   model.fit_centers(data.train.batches(16))
   return model, data
 
@@ -46,7 +48,7 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
     assert {'brier', 'failure_auroc', 'aurc'} < set(results[name])
   # 9 * 512 + 512, 512 * 8 + 8; phi 8 * 512 + 512, 512 * 8 + 8.
   assert results['parameters'] == 5120 + 4104 + 4608 + 4104
-  assert results['mean_sigma'] == pytest.approx(0.05, rel=0.1)
+  assert results['sigma']['mean'] == pytest.approx(0.05, rel=0.1)
   report.show(workdir)
   shown = capsys.readouterr().out
   assert 'tiny, dble, seed 3: 1,000 steps in 2 s, 12,346 images/s' in shown
@@ -61,7 +63,7 @@ def test_a_method_without_sigma_is_reported_without_it(trained, tmp_path, capsys
   model = baselines.Vanilla(encoders.mlp([3, 3, 1], 8), 3)
   report.write(workdir, model, data, 16, {**FACTS, 'method': 'vanilla'})
   results = json.loads(workdir.metrics.read_text())
-  assert 'test_without_sigma' not in results and 'mean_sigma' not in results
+  assert 'test_without_sigma' not in results and 'sigma' not in results
   report.show(workdir)
   shown = capsys.readouterr().out
   assert 'tiny, vanilla, seed 3' in shown and 'without sigma' not in shown
@@ -90,7 +92,8 @@ def test_a_run_of_unknown_duration_and_export_can_be_shown(trained, tmp_path, ca
   model, data = trained
   workdir = workdirs.Workdir(tmp_path)
   report.write(workdir, model, data, 16, {
-      'experiment': 'tiny', 'method': 'dble', 'seed': 0, 'steps': 5})
+      'experiment': 'tiny', 'method': 'dble', 'seed': 0, 'steps': 5,
+      'confidence_candidates': ['default']})
   report.show(workdir)
   assert 'tiny, dble, seed 0: 5 steps\n' in capsys.readouterr().out
 

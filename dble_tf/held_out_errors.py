@@ -1,0 +1,61 @@
+"""Phi from errors that theta makes on images it was not trained on.
+
+Errors on training images vanish as theta fits them; these do not. Theta is done by
+then, so h and the centers of the training set are all that is needed.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dble_tf import classifier
+from dble_tf import confidence
+from dble_tf import learning_from_errors
+from dble_tf import prototypes
+
+_STEPS = 500
+_BATCH = 200
+
+
+def learn(model: keras.Model, h: np.ndarray, class_ids: np.ndarray) -> None:
+  """Trains the candidates of a `DBLE` whose confidence_training is 'held_out'.
+
+  Each has an optimizer with the settings of `confidence_optimizer` for itself.
+
+  Args:
+    model: a DBLE, compiled, with class centers.
+    h: [n, D], of held-out images.
+    class_ids: [n].
+  """
+  centers = tf.convert_to_tensor(model.centers)
+  batches = (
+      tf.data.Dataset.from_tensor_slices((h, class_ids))
+      .shuffle(len(h), seed=model.seed).repeat().batch(_BATCH).take(_STEPS))
+  for place, candidate in enumerate(model.candidates):
+    if model.confidence_training[place] != 'held_out':
+      continue
+    optimizer = type(model.confidence_optimizer).from_config(
+        model.confidence_optimizer.get_config())
+    phi = candidate.trainable_variables
+
+    @tf.function
+    def step(h, class_ids, seed):
+      distances = prototypes.distances(h, centers)
+      log_likelihoods = lambda z: _at(class_ids, prototypes.log_likelihoods(
+          prototypes.distances(z, centers)))
+      with tf.GradientTape() as tape:
+        loss = learning_from_errors.candidate_loss(
+            candidate, 'errors', model.normalisation[place], h,
+            prototypes.predicted_labels(distances) != tf.cast(class_ids, tf.int32),
+            confidence.standard_noise(tf.shape(h), seed), log_likelihoods)
+        scaled_loss = optimizer.scale_loss(
+            loss + classifier.regularization(candidate))
+      learning_from_errors.move(optimizer, tape.gradient(scaled_loss, phi), phi)
+
+    for number, (some_h, some_ids) in enumerate(batches, start=1):
+      step(some_h, some_ids, tf.constant([model.seed, number]))
+
+
+def _at(class_ids, values):
+  """The value [B] of each row's class, of [B, M]."""
+  return tf.gather(values, class_ids, axis=1, batch_dims=1)

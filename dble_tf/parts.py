@@ -1,0 +1,97 @@
+"""What each part of a DBLE contributes: its figures with other kinds of sigma.
+
+All from one trained model, whose encoder and candidates do not depend on each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from dble_tf import confidence
+from dble_tf import evaluation
+from dble_tf import prototypes
+from dble_tf import scaling
+from dble_tf.model import DBLE
+
+_BATCH = 1000
+
+
+def compare(
+    model: DBLE,
+    names: Sequence[str],
+    splits: Mapping[str, tf.data.Dataset],
+    verbose: int = 0,
+) -> list[dict]:
+  """Figures without sigma, with a constant one and with each candidate's.
+
+  Each kind of sigma comes as it is, and with what can be fitted on the validation
+  split, if there is one.
+
+  Args:
+    model: with class centers, and trained.
+    names: of its candidates.
+    splits: 'test' and 'validation' -> batches of (images, class ids).
+    verbose: 1 shows progress bars.
+
+  Returns:
+    Dictionaries with sigma (a name), scaling, sigma_scale, temperature, and for each
+    split its figures.
+  """
+  encoded = {name: model.encode_labelled(batches, verbose)
+             for name, batches in splits.items()}
+  if 'validation' in encoded:
+    encoded['validation'] = model.for_scaling(*encoded['validation'])
+  results = []
+  for sigma_name, sigma_of in _kinds_of_sigma(model, names):
+    data = {
+        split: scaling.HeldOut(h, sigma_of(h), class_ids,
+                               tf.convert_to_tensor(model.centers),
+                               tf.convert_to_tensor(model.noise))
+        for split, (h, class_ids) in encoded.items()}
+    for scaling_name, fitted in _scalings(sigma_name, data.get('validation')):
+      results.append({
+          'sigma': sigma_name, 'scaling': scaling_name,
+          'sigma_scale': fitted.sigma_scale, 'temperature': fitted.temperature,
+          **{split: evaluation.figures(_predict(some, fitted))
+             for split, some in data.items()}})
+  return results
+
+
+def _kinds_of_sigma(model, names):
+  yield 'none', np.zeros_like
+  yield 'constant', np.ones_like
+  for name, candidate in zip(names, model.candidates, strict=True):
+    yield name, lambda h, g=candidate: g.predict(h, batch_size=_BATCH, verbose=0)
+
+
+def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:
+  if sigma_name == 'none':
+    yield 'none', scaling.Fitted(0.0, 1.0, np.nan)
+    if validation is not None:
+      yield 'temperature', scaling.fit_temperature(
+          lambda temperature: validation.nll(0.0, temperature))
+    return
+  for name in scaling.SCALINGS:
+    # A constant of 1 has no meaning of its own.
+    if name == 'none' and sigma_name != 'constant':
+      yield name, scaling.Fitted(1.0, 1.0, np.nan)
+    elif name != 'none' and validation is not None:
+      yield name, scaling.fit(validation, name)
+
+
+def _predict(data, fitted) -> evaluation.Predictions:
+  probabilities = np.concatenate([
+      confidence.averaged_probabilities(
+          data.h[start:start + _BATCH],
+          fitted.sigma_scale * data.sigma[start:start + _BATCH], data.centers,
+          data.noise, fitted.temperature)
+      for start in range(0, len(data.h), _BATCH)])
+  label = prototypes.predicted_labels(
+      prototypes.distances(data.h, data.centers)).numpy()
+  return {
+      'label': label,
+      'confidence': probabilities[np.arange(len(label)), label],
+      'probabilities': probabilities,
+      'true_label': data.class_ids,
+  }

@@ -1,0 +1,118 @@
+"""A factor on sigma, and a temperature, fitted by NLL on held-out representations.
+
+Phi learns from errors alone what sigma would suit them; the factor makes it suit all
+images. Every evaluation samples with the same noise, which is the noise of inference,
+so the search is over a smooth function and gives the same result each time.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from scipy import optimize
+
+from dble_tf import confidence
+from dble_tf import metrics
+
+SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')
+
+_SIGMA_SCALES = np.geomspace(1e-2, 1e2, 17)
+_TEMPERATURES = (0.05, 20.0)
+_BATCH = 1000
+
+
+class Fitted(NamedTuple):
+  """A result: sigma is multiplied by alpha, distances are divided by T.
+
+  Attributes:
+    sigma_scale: alpha >= 0; with 0 there is no sigma.
+    temperature: T > 0.
+    nll: of the data that they were fitted on.
+  """
+
+  sigma_scale: float
+  temperature: float
+  nll: float
+
+
+class HeldOut(NamedTuple):
+  """What the search needs to know of n held-out images.
+
+  Attributes:
+    h: [n, D].
+    sigma: [n, D], as g_phi gives it.
+    class_ids: [n].
+    centers: [M, D].
+    noise: [U, D], as at inference.
+  """
+
+  h: np.ndarray
+  sigma: np.ndarray
+  class_ids: np.ndarray
+  centers: tf.Tensor
+  noise: tf.Tensor
+
+  def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
+    """The mean NLL of these images under Eq. 10."""
+    total = 0.0
+    for start in range(0, len(self.h), _BATCH):
+      rows = slice(start, start + _BATCH)
+      total += float(_total_nll(
+          self.h[rows], self.sigma[rows], self.class_ids[rows], self.centers,
+          self.noise, tf.constant(sigma_scale, tf.float32),
+          tf.constant(temperature, tf.float32)))
+    return total / len(self.h)
+
+
+@tf.function(reduce_retracing=True)
+def _total_nll(h, sigma, class_ids, centers, noise, sigma_scale, temperature):
+  probabilities = confidence.averaged_probabilities(
+      h, sigma_scale * sigma, centers, noise, temperature)
+  return tf.reduce_sum(metrics.negative_log_likelihoods(class_ids, probabilities))
+
+
+def fit(held_out: HeldOut, scaling: str) -> Fitted:
+  """Finds what `scaling` names; what it does not name stays 1."""
+  if scaling == 'none':
+    return Fitted(1.0, 1.0, held_out.nll(1.0))
+  if scaling == 'sigma_scale':
+    return fit_sigma_scale(held_out.nll)
+  best_temperatures = {}
+
+  def nll(sigma_scale):
+    best_temperatures[sigma_scale] = fit_temperature(
+        lambda temperature: held_out.nll(sigma_scale, temperature))
+    return best_temperatures[sigma_scale].nll
+
+  sigma_scale = fit_sigma_scale(nll).sigma_scale
+  return best_temperatures[sigma_scale]._replace(sigma_scale=sigma_scale)
+
+
+def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:
+  """Alpha of the smallest NLL: 0, or between 1/100 and 100, with T = 1.
+
+  The best of a few values, then a bounded search between its neighbours.
+  """
+  tried = {scale: nll(scale) for scale in (0.0, *map(float, _SIGMA_SCALES))}
+  place = int(np.argmin([tried[scale] for scale in _SIGMA_SCALES]))
+  bounds = np.log(_SIGMA_SCALES[[max(place - 1, 0),
+                                 min(place + 1, len(_SIGMA_SCALES) - 1)]])
+
+  def refined(log_scale):
+    scale = float(np.exp(log_scale))
+    tried[scale] = nll(scale)
+    return tried[scale]
+
+  optimize.minimize_scalar(
+      refined, bounds=bounds, method='bounded', options={'xatol': 1e-2})
+  best = min(tried, key=tried.get)
+  return Fitted(best, 1.0, tried[best])
+
+
+def fit_temperature(nll: Callable[[float], float]) -> Fitted:
+  """T between 0.05 and 20 of the smallest NLL, with alpha = 0."""
+  found = optimize.minimize_scalar(
+      lambda log_temperature: nll(float(np.exp(log_temperature))),
+      bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': 1e-2})
+  return Fitted(0.0, float(np.exp(found.x)), float(found.fun))

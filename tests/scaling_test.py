@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special
+from scipy.spatial import distance
+
+from dble_tf import confidence
+from dble_tf import scaling
+from dble_tf.baselines import temperature_scaling
+
+
+def make_data(spread, n=1500, dim=4, num_samples=20, sigma=0.5):
+  """Two classes around their centers, more or less far."""
+  rng = np.random.default_rng(0)
+  centers = np.stack([np.zeros(dim), np.full(dim, 2.0)]).astype(np.float32)
+  class_ids = np.arange(n) % 2
+  h = (centers[class_ids] + spread * rng.normal(size=[n, dim])).astype(np.float32)
+  return scaling.HeldOut(
+      h, np.full_like(h, sigma), class_ids, tf.constant(centers),
+      confidence.standard_noise([num_samples, dim], [0, 0]))
+
+
+def nll_by_hand(data, sigma_scale, temperature=1.0):
+  likelihoods = np.mean([
+      special.softmax(-distance.cdist(
+          data.h + sigma_scale * data.sigma * e, data.centers) / temperature, axis=1)
+      for e in data.noise.numpy()], axis=0)
+  return -np.log(likelihoods[np.arange(len(data.h)), data.class_ids]).mean()
+
+
+@pytest.mark.parametrize('sigma_scale, temperature', [(0.0, 1.0), (0.7, 1.0), (2.0, 0.4)])
+def test_the_nll_is_that_of_averaged_probabilities(sigma_scale, temperature):
+  data = make_data(1.5)
+  assert data.nll(sigma_scale, temperature) == pytest.approx(
+      nll_by_hand(data, sigma_scale, temperature), rel=1e-4)
+
+
+def test_the_factor_is_the_best_of_a_fine_grid():
+  data = make_data(2.0)
+  fitted = scaling.fit(data, 'sigma_scale')
+  grid = np.geomspace(1e-2, 1e2, 400)
+  losses = [data.nll(scale) for scale in grid]
+  best = grid[np.argmin(losses)]
+  assert 1e-1 < best < 1e2  # Inside, or the test would show nothing.
+  assert fitted.nll <= min(losses) + 1e-5
+  assert fitted.sigma_scale == pytest.approx(best, rel=0.1)
+  assert fitted.temperature == 1.0
+
+
+def test_a_factor_on_sigma_undoes_a_factor_in_sigma():
+  ones, fives = (
+      scaling.fit(make_data(2.0, sigma=sigma), 'sigma_scale') for sigma in (0.1, 0.5))
+  assert ones.sigma_scale == pytest.approx(5 * fives.sigma_scale, rel=0.05)
+  assert ones.nll == pytest.approx(fives.nll, abs=1e-4)
+
+
+def test_where_noise_only_hurts_there_is_none():
+  # Every image at its center: the surer the better.
+  data = make_data(0.0)
+  fitted = scaling.fit(data, 'sigma_scale')
+  assert fitted.nll <= data.nll(0.0) + 1e-6
+  assert fitted.sigma_scale < 0.05
+
+
+def test_none_leaves_sigma_as_it_is():
+  data = make_data(1.5)
+  assert scaling.fit(data, 'none') == (1.0, 1.0, data.nll(1.0))
+
+
+def test_a_temperature_alone_is_that_of_temperature_scaling():
+  data = make_data(2.0)
+  fitted = scaling.fit_temperature(lambda temperature: data.nll(0.0, temperature))
+  expected = temperature_scaling.fit_temperature(
+      -distance.cdist(data.h, data.centers), data.class_ids)
+  assert fitted.temperature == pytest.approx(expected, rel=0.02)
+  assert fitted.nll == pytest.approx(nll_by_hand(data, 0.0, expected), abs=1e-5)
+
+
+def test_with_a_temperature_it_is_at_least_as_good_as_with_either():
+  data = make_data(2.0)
+  both = scaling.fit(data, 'sigma_scale_and_temperature')
+  assert both.nll <= scaling.fit(data, 'sigma_scale').nll + 1e-5
+  assert both.nll <= scaling.fit_temperature(
+      lambda temperature: data.nll(0.0, temperature)).nll + 1e-5
+  assert both.nll == pytest.approx(
+      nll_by_hand(data, both.sigma_scale, both.temperature), rel=1e-4)
+
+
+def test_the_result_is_the_same_each_time():
+  assert scaling.fit(make_data(2.0), 'sigma_scale') == scaling.fit(
+      make_data(2.0), 'sigma_scale')
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
