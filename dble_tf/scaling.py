@@ -65,7 +65,7 @@ class HeldOut(NamedTuple):
     return total / len(self.h)
 
 
-@tf.function(reduce_retracing=True)
+@tf.function
 def _total_nll(h, sigma, class_ids, centers, noise, sigma_scale, temperature):
   probabilities = confidence.averaged_probabilities(
       h, sigma_scale * sigma, centers, noise, temperature)

@@ -26,8 +26,7 @@ ROWS = {
     'label_smoothing': ('label smoothing', {}),
     'mixup': ('mixup', {}),
     'trust_score': ('TrustScore', {}),
-    'vanilla_errors': (
-        'learning from errors in vanilla training', {}),
+    'vanilla_errors': ('learning from errors in vanilla training', {}),
     'prototypical': ('DBLE without confidence model', {}),
     'dble_all': (
         'DBLE, calibration learned from all samples',
@@ -36,7 +35,8 @@ ROWS = {
     'deep_ensemble': ('deep ensemble', {}),
 }
 GROUPS = {
-    'all': [row for row in ROWS if row not in ('vanilla_errors', 'dble_all')],
+    'all': [row for row in ROWS
+            if row not in ('vanilla_errors', 'prototypical', 'dble_all')],
     'ablation': ['vanilla', 'vanilla_errors', 'dble_all', 'dble'],
 }
 
@@ -117,13 +117,17 @@ def write(
     values: flags.FlagValues, root: epath.Path,
     results: dict[str, dict[int, dict | None]],
 ) -> list[epath.Path]:
-  """Writes the tables and the plot of the runs so far, and returns their paths.
+  """Writes the tables and plots of the runs so far, and returns their paths.
 
   Args:
     values: the comparison's flags.
     root: where to.
     results: row -> seed -> what metrics.json holds, or None where the run failed.
   """
+  caption = (
+      f'{experiment.name(values)}: test figures on {values.dataset} with '
+      f'{values.encoder}, {values.epochs * values.steps_per_epoch:,} steps, mean and '
+      'standard deviation over runs with different seeds')
   baseline = [run for run in results.get('vanilla', {}).values() if run is not None]
   reported = paper.figures(values.dataset, values.encoder)
   rows = {
@@ -131,19 +135,43 @@ def write(
           ROWS[row][0], runs, baseline, reported.get(row, {}),
           is_single=row != 'deep_ensemble')
       for row, runs in results.items() if runs}
-  caption = (
-      f'{experiment.name(values)}: test figures on {values.dataset} with {values.encoder}, '
-      f'{values.epochs * values.steps_per_epoch:,} steps, mean and standard deviation '
-      'over runs with different seeds; time of training, validations included, and '
-      'number of trained parameters relative to vanilla training.')
   stem = 'ablation' if values.methods == ['ablation'] else 'table'
+  paths = _write_table(
+      root, stem, rows, results,
+      f'{caption}; time of training, validations included, and number of trained '
+      'parameters relative to vanilla training.')
+  parts = parts_of(results.get('dble', {}))
+  if parts:
+    rows = {title: table.make_row(title, runs, [], {}, is_single=True)
+            for title, runs in parts.items()}
+    paths += _write_table(
+        root, 'parts', rows, parts,
+        f'{caption}; the same encoders with different kinds of sigma.')
+  return paths
+
+
+def parts_of(runs: dict[int, dict | None]) -> dict[str, dict[int, dict]]:
+  """The parts of DBLE's runs, title -> seed -> what metrics.json holds of it."""
+  titles = {
+      'none': '', 'temperature': ', temperature', 'sigma_scale': ', scaled',
+      'sigma_scale_and_temperature': ', scaled, temperature'}
+  parts = {}
+  for seed, run in runs.items():
+    for part in (run or {}).get('parts', []):
+      kind = {'none': 'no sigma', 'constant': 'constant sigma'}.get(
+          part['sigma'], f'sigma of "{part["sigma"]}"')
+      parts.setdefault(kind + titles[part['scaling']], {})[seed] = part
+  return parts
+
+
+def _write_table(root, stem, rows, runs, caption):
   texts = {
       'md': table.markdown(list(rows.values()), caption),
       'tex': table.latex(list(rows.values()), caption),
       'json': json.dumps({
           'caption': caption,
           'rows': {row: line._asdict() for row, line in rows.items()},
-          'runs': results}, indent=2) + '\n',
+          'runs': runs}, indent=2) + '\n',
   }
   paths = [root / f'{stem}.{extension}' for extension in texts]
   for path, text in zip(paths, texts.values()):

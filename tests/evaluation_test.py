@@ -90,6 +90,24 @@ def test_a_score_orders_predictions_in_place_of_the_confidence(predictions):
   assert figures['ece'] == plain['ece'] and figures['nll'] == plain['nll']
 
 
+def test_sigma_is_described_by_means_and_by_its_rank_beside_the_distance():
+  described = evaluation.sigma_figures({
+      'label': np.array([0, 0, 1, 1]), 'true_label': np.array([0, 1, 1, 1]),
+      'sigma_mean': np.array([0.1, 0.6, 0.3, 0.2]),
+      'distance_to_true': np.array([1.0, 9.0, 2.0, 3.0])})
+  # Ranks 1 4 3 2 and 1 4 2 3: 1 - 6 * (1 + 1) / (4 * 15).
+  assert described == {
+      'mean': pytest.approx(0.3), 'mean_of_right': pytest.approx(0.2),
+      'mean_of_wrong': pytest.approx(0.6), 'rank_correlation': pytest.approx(0.8)}
+
+
+def test_where_there_is_nothing_to_compare_sigma_with_it_says_so():
+  described = evaluation.sigma_figures({
+      'label': np.array([0, 1]), 'true_label': np.array([0, 1]),
+      'sigma_mean': np.array([0.5, 0.5]), 'distance_to_true': np.array([1.0, 2.0])})
+  assert described['mean_of_wrong'] is None and described['rank_correlation'] is None
+
+
 def model_figures(model, split):
   model.compile('sgd', 'sgd')
   return model.evaluate(split.batches(7), return_dict=True, verbose=0)

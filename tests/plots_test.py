@@ -38,6 +38,27 @@ def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
   assert (tmp_path / 'p.png').stat().st_size > 1000
 
 
+def test_sigma_is_drawn_for_right_and_wrong_predictions(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append(canvas))
+  plots.sigma(tmp_path / 'sigma.png', {
+      'label': np.array([0, 0, 1]), 'true_label': np.array([0, 1, 1]),
+      'sigma_mean': np.array([0.1, 0.5, 0.3]),
+      'distance_to_true': np.array([1.0, 4.0, 2.0])})
+  shares, scatter = drawn[0].axes
+  assert [text.get_text() for text in shares.get_legend().get_texts()] == [
+      'right, mean 0.2', 'wrong, mean 0.5']
+  right, wrong = (points.get_offsets().tolist() for points in scatter.collections)
+  assert right == [[1.0, 0.1], [2.0, 0.3]] and wrong == [[4.0, 0.5]]
+
+
+def test_sigma_can_be_drawn_where_it_is_the_same_and_all_is_right(tmp_path):
+  plots.sigma(tmp_path / 'sigma.png', {
+      'label': np.zeros(3), 'true_label': np.zeros(3), 'sigma_mean': np.ones(3),
+      'distance_to_true': np.arange(3.0)})
+  assert (tmp_path / 'sigma.png').stat().st_size > 1000
+
+
 def test_cost_curves_are_drawn_at_their_points(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append((canvas, path)))

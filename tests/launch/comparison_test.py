@@ -26,8 +26,8 @@ def test_the_ablations_run_learns_from_all_samples(tmp_path):
   config = {row: comparison.Run(values, names, epath.Path(tmp_path), row, 7).config
             for row in comparison.ROWS}
   assert '--method=dble\n' in config['dble_all']
-  assert '--confidence_training=all\n' in config['dble_all']
-  assert '--confidence_training=errors\n' in config['dble']
+  assert '--confidence_candidates=all\n' in config['dble_all']
+  assert '--confidence_candidates=default\n' in config['dble']
   assert all('--seed=7\n' in text for text in config.values())
   assert len(set(config.values())) == len(config)
 
@@ -41,10 +41,32 @@ def test_tables_are_written_also_where_every_run_failed(group, stem, tmp_path):
   assert '| DBLE | failed: 0 |' in paths[0].read_text()
 
 
+def test_parts_of_dble_have_a_table_of_their_own(tmp_path):
+  figures = {'accuracy': 0.5, 'ece': 0.1, 'nll': 1.0, 'brier': 0.5,
+             'failure_auroc': 0.7, 'aurc': 0.2}
+  part = lambda sigma, scaling, nll: {
+      'sigma': sigma, 'scaling': scaling, 'test': {**figures, 'nll': nll}}
+  runs = {
+      seed: {'test': figures, 'parts': [
+          part('none', 'none', 2.0 + seed), part('none', 'temperature', 1.5),
+          part('constant', 'sigma_scale', 1.4), part('all', 'none', 1.7),
+          part('all', 'sigma_scale_and_temperature', 1.3)]}
+      for seed in (0, 1)}
+  paths = comparison.write(
+      parse('--dataset=digits', '--methods=dble'), epath.Path(tmp_path),
+      {'dble': {**runs, 2: None}})
+  text = (tmp_path / 'parts.md').read_text()
+  assert epath.Path(tmp_path) / 'parts.png' in paths
+  assert [line.split(' | ')[0] for line in text.splitlines()[4:]] == [
+      '| no sigma', '| no sigma, temperature', '| constant sigma, scaled',
+      '| sigma of "all"', '| sigma of "all", scaled, temperature']
+  assert '2.5000 ± 0.7071' in text and '**1.3000** ± 0.0000' in text
+
+
 def test_all_methods_of_the_paper_are_rows_in_its_order():
   assert comparison.GROUPS['all'] == [
       'vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
-      'trust_score', 'prototypical', 'dble', 'deep_ensemble']
+      'trust_score', 'dble', 'deep_ensemble']
   assert comparison.GROUPS['ablation'] == ['vanilla', 'vanilla_errors', 'dble_all', 'dble']
   assert set(methods.METHODS) == set(comparison.ROWS) - {'dble_all'}
 

@@ -52,7 +52,8 @@ def test_flagfiles_ask_for_the_episodes_that_were_found_better(
     '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
-    '--confidence_training=some'])
+    '--confidence_candidates=some', '--confidence_candidates=',
+    '--scaling=much'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
     parse(argument)
@@ -133,8 +134,8 @@ def test_settings_of_other_methods_are_not_among_those_of_a_run():
 
   assert config('--method=vanilla') == config('--method=vanilla', '--mixup_alpha=1')
   assert config('--method=mixup') != config('--method=mixup', '--mixup_alpha=1')
-  assert 'confidence_training' in config('--method=dble')
-  assert 'confidence_training' not in config('--method=prototypical')
+  assert 'confidence_candidates' in config('--method=dble')
+  assert 'confidence_candidates' not in config('--method=prototypical')
 
 
 def test_changed_flags_leave_the_others_and_the_original_alone():

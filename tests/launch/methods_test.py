@@ -55,8 +55,13 @@ def test_methods_take_their_own_flags(digits):
   assert (trust.sparse_share, trust.num_points) == (0.2, len(digits.train))
   ensemble = experiment.build_model(parse('deep_ensemble', '--ensemble_size=3'), digits)
   assert len(ensemble.members) == 3
-  dble = experiment.build_model(parse('dble', '--confidence_training=all'), digits)
-  assert dble.confidence_training == 'all'
+  dble = experiment.build_model(
+      parse('dble', '--confidence_candidates=all,per_error+dropout=0.1',
+            '--scaling=none'), digits)
+  assert dble.confidence_training == ['all', 'errors']
+  assert dble.normalisation == ['queries', 'errors']
+  assert [one.layers[1].rate for one in dble.candidates] == [0.5, 0.1]
+  assert dble.scaling == 'none'
   smoothed = experiment.build_model(
       parse('label_smoothing', '--label_smoothing=0.25'), digits)
   assert smoothed.loss.label_smoothing == 0.25
