@@ -45,7 +45,7 @@ def confidence_mlp(
     initial_sigma: float = 0.05,
     parametrisation: str = 'softplus',
     per_dimension: bool = True,
-    normalize_input: bool = False,
+    normalize_input: bool = True,
 ) -> keras.Model:
   """A two-layer MLP from h [B, D] to sigma [B, D].
 

@@ -138,8 +138,8 @@ class DBLE(LearningFromErrors, Prototypical):
   ) -> list[scalings.Fitted]:
     """Fits what `scaling` names for each candidate, and chooses the best by NLL.
 
-    Candidates that learn from held-out errors do so first, on one half of the images;
-    then everything is fitted on the other.
+    Candidates that learn from held-out errors do so first, on one half of the images,
+    and are fitted and judged on the other.
 
     Args:
       held_out: batches of (images, class ids) that `fit` has not seen.
@@ -157,13 +157,14 @@ class DBLE(LearningFromErrors, Prototypical):
     h, class_ids = self.encode_labelled(held_out, verbose)
     if 'held_out' in self.confidence_training:
       held_out_errors.learn(self, h[::2], class_ids[::2])
-    h, class_ids = self.for_scaling(h, class_ids)
-    centers, noise = map(tf.convert_to_tensor, (self.centers, self.noise))
     fitted = []
-    for candidate in self.candidates:
-      sigma = candidate.predict(h, batch_size=1000, verbose=0)
-      fitted.append(scalings.fit(
-          scalings.HeldOut(h, sigma, class_ids, centers, noise), self.scaling))
+    for place, candidate in enumerate(self.candidates):
+      data = self.scaling_data(h, class_ids, candidate.predict(
+          h, batch_size=1000, verbose=0))
+      judged = data.unseen() if 'held_out' in self.confidence_training else data
+      own = judged if self.confidence_training[place] == 'held_out' else data
+      one = scalings.fit(own, self.scaling)
+      fitted.append(one._replace(nll=judged.nll(one.sigma_scale, one.temperature)))
     self.sigma_scale.assign([one.sigma_scale for one in fitted])
     self.temperature.assign([one.temperature for one in fitted])
     self.choose(int(np.argmin([one.nll for one in fitted])))
@@ -177,13 +178,13 @@ class DBLE(LearningFromErrors, Prototypical):
              for images, class_ids in classifier.labelled_batches(dataset, verbose)]
     return tuple(np.concatenate(parts) for parts in zip(*pairs))
 
-  def for_scaling(
-      self, h: np.ndarray, class_ids: np.ndarray
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the held-out h [n, D] and class ids [n] that no candidate learns from."""
-    if 'held_out' in self.confidence_training:
-      return h[1::2], class_ids[1::2]
-    return h, class_ids
+  def scaling_data(
+      self, h: np.ndarray, class_ids: np.ndarray, sigma: np.ndarray
+  ) -> scalings.HeldOut:
+    """Representations [n, D], class ids [n] and sigma [n, D] for `scaling`."""
+    return scalings.HeldOut(
+        h, sigma, class_ids, tf.convert_to_tensor(self.centers),
+        tf.convert_to_tensor(self.noise))
 
   def make_train_function(self, force=False):
     # Training moves theta and phi: what was fitted to them fits no more.

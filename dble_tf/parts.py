@@ -40,15 +40,12 @@ def compare(
   """
   encoded = {name: model.encode_labelled(batches, verbose)
              for name, batches in splits.items()}
-  if 'validation' in encoded:
-    encoded['validation'] = model.for_scaling(*encoded['validation'])
   results = []
-  for sigma_name, sigma_of in _kinds_of_sigma(model, names):
-    data = {
-        split: scaling.HeldOut(h, sigma_of(h), class_ids,
-                               tf.convert_to_tensor(model.centers),
-                               tf.convert_to_tensor(model.noise))
-        for split, (h, class_ids) in encoded.items()}
+  for sigma_name, sigma_of, has_seen_half in _kinds_of_sigma(model, names):
+    data = {split: model.scaling_data(h, class_ids, sigma_of(h))
+            for split, (h, class_ids) in encoded.items()}
+    if has_seen_half and 'validation' in data:
+      data['validation'] = data['validation'].unseen()
     for scaling_name, fitted in _scalings(sigma_name, data.get('validation')):
       results.append({
           'sigma': sigma_name, 'scaling': scaling_name,
@@ -59,10 +56,13 @@ def compare(
 
 
 def _kinds_of_sigma(model, names):
-  yield 'none', np.zeros_like
-  yield 'constant', np.ones_like
-  for name, candidate in zip(names, model.candidates, strict=True):
-    yield name, lambda h, g=candidate: g.predict(h, batch_size=_BATCH, verbose=0)
+  """Names, functions h -> sigma, and whether it learned from half of validation."""
+  yield 'none', np.zeros_like, False
+  yield 'constant', np.ones_like, False
+  for name, candidate, training in zip(
+      names, model.candidates, model.confidence_training, strict=True):
+    yield (name, lambda h, g=candidate: g.predict(h, batch_size=_BATCH, verbose=0),
+           training == 'held_out')
 
 
 def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:

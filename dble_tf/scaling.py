@@ -53,6 +53,11 @@ class HeldOut(NamedTuple):
   centers: tf.Tensor
   noise: tf.Tensor
 
+  def unseen(self) -> 'HeldOut':
+    """The half that candidates which learn from held-out errors have not seen."""
+    return self._replace(
+        h=self.h[1::2], sigma=self.sigma[1::2], class_ids=self.class_ids[1::2])
+
   def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
     """The mean NLL of these images under Eq. 10."""
     total = 0.0

@@ -11,8 +11,7 @@ from dble_tf import confidence_models
 
 DEFAULT = 'default'
 
-# Word -> the setting that it changes, and to what. Those in the first line of each
-# group are the default.
+# Word -> the setting that it changes, and to what.
 _WORDS = {
     'errors': ('confidence_training', 'errors'),
     'all': ('confidence_training', 'all'),
@@ -23,18 +22,18 @@ _WORDS = {
     'log_variance': ('parametrisation', 'log_variance'),
     'per_dimension': ('per_dimension', True),
     'isotropic': ('per_dimension', False),
-    'raw_input': ('normalize_input', False),
     'layer_norm': ('normalize_input', True),
+    'raw_input': ('normalize_input', False),
     'constant': ('constant', True),
 }
 _NUMBERS = ('dropout', 'weight_decay')
 HELP = (
     'Confidence models that learn side by side, of which the one with the best '
     'validation NLL is kept. Each is "default" or words joined by "+", as in '
-    'per_error+layer_norm,constant: what it learns from (errors, all, held_out), its '
+    'per_error+raw_input,constant: what it learns from (errors, all, held_out), its '
     'loss (per_query, per_error), sigma (softplus, log_variance), one for each '
-    'dimension or for all (per_dimension, isotropic), its input (raw_input, '
-    'layer_norm), dropout=RATE, weight_decay=FACTOR; constant learns nothing.')
+    'dimension or for all (per_dimension, isotropic), its input (layer_norm, '
+    'raw_input), dropout=RATE, weight_decay=FACTOR; constant learns nothing.')
 
 
 class Candidate(NamedTuple):

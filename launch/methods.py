@@ -118,7 +118,8 @@ def vanilla_errors(settings: Settings) -> Classifier:
   num_classes, weight_decay = settings.dataset.num_classes, settings.values.weight_decay
   model = baselines.VanillaErrors(
       plain.encoder,
-      confidence_models.confidence_mlp(num_classes, weight_decay=weight_decay),
+      confidence_models.confidence_mlp(
+          num_classes, weight_decay=weight_decay, normalize_input=False),
       num_classes, weight_decay=weight_decay, **settings.sampling)
   model.take_trained(plain)
   return settings.compiled_with_phi(model)

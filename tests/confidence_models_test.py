@@ -62,13 +62,13 @@ def test_gradients_are_finite_far_out(parametrisation):
 def test_the_confidence_model_has_two_layers_with_dropout_between():
   model = confidence_models.confidence_mlp(4, hidden_units=8, dropout=0.5)
   assert [type(layer).__name__ for layer in model.layers] == [
-      'Dense', 'Dropout', 'Dense']
+      'LayerNormalization', 'Dense', 'Dropout', 'Dense']
   assert model.output_shape == (None, 4)
 
 
 def test_weight_decay_is_the_factor_of_a_kernel_in_its_gradient():
   model = confidence_models.confidence_mlp(4, weight_decay=0.5)
-  kernel = model.layers[0].kernel
+  kernel = model.layers[1].kernel
   with tf.GradientTape() as tape:
     loss = tf.add_n(model.losses)
   np.testing.assert_allclose(

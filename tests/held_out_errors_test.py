@@ -42,7 +42,7 @@ def test_only_candidates_that_ask_for_it_learn_from_held_out_errors():
            for old, one in zip(before, model.candidates)]
   assert moved == [True, False]
   # Noise is what helps a representation at the wrong center.
-  assert sigma_at(model.candidates[0], 2.0) > 2 * sigma_at(model.candidates[1], 2.0)
+  assert sigma_at(model.candidates[0], 2.0) > 1.2 * sigma_at(model.candidates[1], 2.0)
 
 
 def test_without_errors_there_is_nothing_to_learn():
@@ -64,13 +64,14 @@ def test_it_does_not_learn_beside_theta():
 
 
 def test_what_it_learned_from_does_not_scale_it():
+  # It learns from even images, which are wrong; the odd ones, right, want no noise.
+  images = np.zeros([80, 2, 1, 1], np.uint8)
+  class_ids = np.where(np.arange(80) % 2 == 0, 1, 0)
   model = make_model(['held_out'])
-  h = np.arange(20.0)[:, np.newaxis]
-  rest, class_ids = model.for_scaling(h, np.arange(20))
-  np.testing.assert_array_equal(rest[:, 0], np.arange(1, 20, 2))
-  np.testing.assert_array_equal(class_ids, np.arange(1, 20, 2))
-  everything, _ = make_model(['errors']).for_scaling(h, np.arange(20))
-  assert everything is h
+  model.fit_sigma_scale(
+      tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16))
+  assert sigma_at(model.confidence_model, 0.0) > 0.1
+  assert model.sigma_scale[0] < 0.1
 
 
 if __name__ == '__main__':

@@ -183,7 +183,7 @@ def test_weight_decay_reaches_theta_and_phi():
         encoder, confidence_models.confidence_mlp(DIM, dropout=0.0, weight_decay=decay), 4,
         num_shots=SHOTS)
     model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
-    kernels = [encoder.layers[-1].kernel, model.confidence_model.layers[0].kernel]
+    kernels = [encoder.layers[-1].kernel, model.confidence_model.layers[1].kernel]
     before = [kernel.numpy() for kernel in kernels]
     model.train_on_batch(separable_episodes())
     return before, [kernel.numpy() for kernel in kernels]

@@ -20,14 +20,16 @@ def test_each_word_changes_one_setting():
 
 
 def test_it_is_built_as_described():
-  model = candidates.parse('isotropic+layer_norm+dropout=0.25').build(6, 0.1)
+  model = candidates.parse('isotropic+dropout=0.25').build(6, 0.1)
   kinds = [type(layer).__name__ for layer in model.layers]
   assert kinds[:4] == ['LayerNormalization', 'Dense', 'Dropout', 'Dense']
   assert model.layers[2].rate == 0.25
   assert model.layers[3].units == 1
   assert model.layers[1].kernel_regularizer.l2 == pytest.approx(0.05)
   assert candidates.parse('weight_decay=0.02').build(
-      6, 0.1).layers[0].kernel_regularizer.l2 == pytest.approx(0.01)
+      6, 0.1).layers[1].kernel_regularizer.l2 == pytest.approx(0.01)
+  raw = candidates.parse('raw_input').build(6, 0.1)
+  assert type(raw.layers[0]).__name__ == 'Dense'
   log_variance = candidates.parse('log_variance').build(6, 0.1)
   assert log_variance.layers[-1].activation is confidence_models.log_variance
   assert not candidates.parse('constant').build(6, 0.1).trainable_variables

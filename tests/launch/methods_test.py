@@ -60,7 +60,7 @@ def test_methods_take_their_own_flags(digits):
             '--scaling=none'), digits)
   assert dble.confidence_training == ['all', 'errors']
   assert dble.normalisation == ['queries', 'errors']
-  assert [one.layers[1].rate for one in dble.candidates] == [0.5, 0.1]
+  assert [one.layers[2].rate for one in dble.candidates] == [0.5, 0.1]
   assert dble.scaling == 'none'
   smoothed = experiment.build_model(
       parse('label_smoothing', '--label_smoothing=0.25'), digits)
