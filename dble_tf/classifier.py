@@ -159,6 +159,17 @@ def vector_size(name: str, model: keras.Model) -> int:
   return shape[-1]
 
 
+def require_labelled_batches(dataset: tf.data.Dataset) -> None:
+  """Refuses what is no finite data set of batches of (images, class ids)."""
+  if not (isinstance(dataset, tf.data.Dataset)
+          and isinstance(dataset.element_spec, tuple)
+          and len(dataset.element_spec) >= 2
+          and dataset.cardinality() not in (0, tf.data.INFINITE_CARDINALITY)):
+    raise UserError(
+        'Class centers and confidence are fitted on a finite tf.data.Dataset of '
+        'batches of (images, class ids), such as Split.batches gives.')
+
+
 def labelled_batches(
     dataset: tf.data.Dataset, verbose: int = 0
 ) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:

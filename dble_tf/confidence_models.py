@@ -1,4 +1,4 @@
-"""g_phi (Eq. 8): from representations h [B, D] to sigma [B, D] > 0.
+"""g_phi (Eq. 8): from representations h [B, D] to sigma [B, D], in float32.
 
 Whatever its weights and input, sigma stays between 0 and `MAX_SIGMA`, and whatever an
 update would do, weights stay between -`MAX_WEIGHT` and `MAX_WEIGHT`: neither overflows.
@@ -14,6 +14,7 @@ from dble_tf.errors import UserError
 PARAMETRISATIONS = ('softplus', 'log_variance')
 MAX_SIGMA = 10.0
 MAX_WEIGHT = 1e3
+_MAX_OUTPUT = 1e6
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
@@ -26,8 +27,8 @@ class Bounded(keras.constraints.Constraint):
 
 @keras.saving.register_keras_serializable(package='dble_tf')
 def softplus(v: tf.Tensor) -> tf.Tensor:
-  """Sigma as the softplus of v, bent so that it never reaches `MAX_SIGMA`."""
-  sigma = tf.nn.softplus(v)
+  """Sigma as the softplus of v, bent so that it does not pass `MAX_SIGMA`."""
+  sigma = tf.nn.softplus(tf.minimum(v, _MAX_OUTPUT))
   return sigma / (1.0 + sigma / MAX_SIGMA)
 
 
@@ -64,23 +65,27 @@ def confidence_mlp(
     normalize_input: whether h is shifted and scaled to mean 0 and variance 1, so that
       its length tells nothing.
   """
+  if not 0 < initial_sigma < MAX_SIGMA:
+    raise UserError(
+        f'initial_sigma must be between 0 and {MAX_SIGMA:g}, not {initial_sigma}.')
   if parametrisation not in PARAMETRISATIONS:
     raise UserError(
         f"Sigma's parametrisation is {' or '.join(PARAMETRISATIONS)}, not "
         f'{parametrisation!r}.')
   shared = {
       'kernel_regularizer': keras.regularizers.L2(weight_decay / 2),
-      'kernel_constraint': Bounded(), 'bias_constraint': Bounded()}
+      'kernel_constraint': Bounded(), 'bias_constraint': Bounded(),
+      'dtype': 'float32'}
   layers = [
       keras.layers.Dense(hidden_units, activation='relu', **shared),
-      keras.layers.Dropout(dropout),
+      keras.layers.Dropout(dropout, dtype='float32'),
       keras.layers.Dense(
           dim if per_dimension else 1,
           activation=softplus if parametrisation == 'softplus' else log_variance,
           kernel_initializer=keras.initializers.RandomNormal(stddev=1e-3),
           bias_initializer=keras.initializers.Constant(
               _initial_output(initial_sigma, parametrisation)),
-          dtype='float32', **shared),
+          **shared),
   ]
   if normalize_input:
     layers.insert(0, keras.layers.LayerNormalization(

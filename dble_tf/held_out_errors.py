@@ -12,6 +12,7 @@ from dble_tf import classifier
 from dble_tf import confidence
 from dble_tf import learning_from_errors
 from dble_tf import prototypes
+from dble_tf.errors import UserError
 
 _STEPS = 500
 _BATCH = 200
@@ -20,23 +21,30 @@ _BATCH = 200
 def learn(model: keras.Model, h: np.ndarray, class_ids: np.ndarray) -> None:
   """Trains the candidates of a `DBLE` whose confidence_training is 'held_out'.
 
-  Each has an optimizer with the settings of `confidence_optimizer` for itself.
+  Each goes on from the weights that it has, with an optimizer for itself that has the
+  settings of `confidence_optimizer`.
 
   Args:
     model: a DBLE, compiled, with class centers.
     h: [n, D], of held-out images.
     class_ids: [n].
   """
+  if not model.compiled:
+    raise UserError(
+        'Phi learns from held-out errors with the settings of confidence_optimizer: '
+        'compile the model first.')
   centers = tf.convert_to_tensor(model.centers)
-  batches = (
-      tf.data.Dataset.from_tensor_slices((h, class_ids))
-      .shuffle(len(h), seed=model.seed).repeat().batch(_BATCH).take(_STEPS))
   for place, candidate in enumerate(model.candidates):
     if model.confidence_training[place] != 'held_out':
       continue
     optimizer = type(model.confidence_optimizer).from_config(
         model.confidence_optimizer.get_config())
     phi = candidate.trainable_variables
+    optimizer.build(phi)
+    # Anew for each candidate: a data set shuffles differently when it is read again.
+    batches = (
+        tf.data.Dataset.from_tensor_slices((h, class_ids))
+        .shuffle(len(h), seed=model.seed).repeat().batch(_BATCH).take(_STEPS))
 
     @tf.function
     def step(h, class_ids, seed):

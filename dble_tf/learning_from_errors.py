@@ -22,7 +22,8 @@ class LearningFromErrors(classifier.Classifier):
   Attributes:
     candidates: the confidence models g_phi, from points that the encoder gives to
       sigma > 0.
-    chosen: the place of the one that gives sigma.
+    chosen: the place of the one that gives sigma; saved with the config, not among
+      the weights.
     noise: [U, D], the standard normal vectors behind Eq. 10's samples. Every image
       shares them, so its confidence depends neither on its batch nor on the call.
   """
@@ -60,6 +61,10 @@ class LearningFromErrors(classifier.Classifier):
     self.candidates = (
         [confidence_model] if isinstance(confidence_model, keras.Model)
         else list(confidence_model))
+    if not 0 <= chosen < len(self.candidates):
+      raise UserError(
+          f'There are {len(self.candidates)} confidence models: give one or more, and '
+          f'a place below that number as chosen, not {chosen}.')
     self.confidence_training = self._one_each(
         'confidence_training', confidence_training, self.confidence_trainings)
     self.normalisation = self._one_each(
@@ -111,10 +116,11 @@ class LearningFromErrors(classifier.Classifier):
             if id(variable) not in others]
 
   def choose(self, place: int) -> None:
-    """Takes the sigma of another candidate from now on."""
-    self.chosen = place
-    # They were traced with the candidate of before.
-    self.test_function = self.predict_function = None
+    """Takes the sigma of this candidate from now on."""
+    if place != self.chosen:
+      self.chosen = place
+      # They were traced with the candidate of before.
+      self.test_function = self.predict_function = None
 
   @property
   def phi(self) -> list[keras.Variable]:

@@ -1,5 +1,7 @@
 """DBLE as a Keras model: Algorithm 1 is `train_step`, inference is `call`."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -13,6 +15,8 @@ from dble_tf import scaling as scalings
 from dble_tf.errors import UserError
 from dble_tf.learning_from_errors import LearningFromErrors
 from dble_tf.prototypical import Prototypical
+
+_BATCH = 1000
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
@@ -81,7 +85,7 @@ class DBLE(LearningFromErrors, Prototypical):
     centers = self.fitted_centers()
     h = self.encode(images, training)
     sigma = (tf.convert_to_tensor(self.sigma_scale)[self.chosen]
-             * self.confidence_model(h, training=False))
+             * tf.cast(self.confidence_model(h, training=False), tf.float32))
     probabilities = confidence.averaged_probabilities(
         h, sigma, centers, tf.convert_to_tensor(self.noise),
         tf.convert_to_tensor(self.temperature)[self.chosen])
@@ -138,8 +142,8 @@ class DBLE(LearningFromErrors, Prototypical):
   ) -> list[scalings.Fitted]:
     """Fits what `scaling` names for each candidate, and chooses the best by NLL.
 
-    Candidates that learn from held-out errors do so first, on one half of the images,
-    and are fitted and judged on the other.
+    Candidates that learn from held-out errors do so first, on one half of the images;
+    then all are fitted and judged on the other.
 
     Args:
       held_out: batches of (images, class ids) that `fit` has not seen.
@@ -150,46 +154,66 @@ class DBLE(LearningFromErrors, Prototypical):
     """
     if held_out is None:
       raise UserError(
-          f'scaling={self.scaling!r} and the choice between confidence models need '
-          'images that the encoder was not trained on: give them as held_out, or build '
-          "the model with one confidence model and scaling='none'.")
+          'Scaling sigma, choosing between confidence models and learning from held-out '
+          'errors need images that the encoder was not trained on: give them as '
+          'held_out, or build the model with one confidence model that learns from '
+          "other errors, and scaling='none'.")
     self.require_fitted()
     h, class_ids = self.encode_labelled(held_out, verbose)
     if 'held_out' in self.confidence_training:
-      held_out_errors.learn(self, h[::2], class_ids[::2])
-    fitted = []
-    for place, candidate in enumerate(self.candidates):
-      data = self.scaling_data(h, class_ids, candidate.predict(
-          h, batch_size=1000, verbose=0))
-      judged = data.unseen() if 'held_out' in self.confidence_training else data
-      own = judged if self.confidence_training[place] == 'held_out' else data
-      one = scalings.fit(own, self.scaling)
-      fitted.append(one._replace(nll=judged.nll(one.sigma_scale, one.temperature)))
+      rows, _ = scalings.halves(class_ids)
+      held_out_errors.learn(self, h[rows], class_ids[rows])
+    fitted = [
+        scalings.fit(self.scaling_data(h, class_ids, candidate), self.scaling)
+        for candidate in self.candidates]
     self.sigma_scale.assign([one.sigma_scale for one in fitted])
     self.temperature.assign([one.temperature for one in fitted])
-    self.choose(int(np.argmin([one.nll for one in fitted])))
+    losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
+    if not np.isfinite(min(losses)):
+      raise UserError(
+          'No confidence model gives numbers on the held-out images: training has '
+          'diverged. Lower the learning rates.')
+    self.choose(int(np.argmin(losses)))
     return fitted
 
   def encode_labelled(
       self, dataset: tf.data.Dataset, verbose: int = 0
   ) -> tuple[np.ndarray, np.ndarray]:
     """Representations [n, D] and class ids [n] of batches of (images, class ids)."""
+    classifier.require_labelled_batches(dataset)
     pairs = [(_encode(self, images), class_ids)
              for images, class_ids in classifier.labelled_batches(dataset, verbose)]
     return tuple(np.concatenate(parts) for parts in zip(*pairs))
 
   def scaling_data(
-      self, h: np.ndarray, class_ids: np.ndarray, sigma: np.ndarray
+      self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
   ) -> scalings.HeldOut:
-    """Representations [n, D], class ids [n] and sigma [n, D] for `scaling`."""
+    """What candidates are fitted and judged on.
+
+    Args:
+      h: [n, D], of held-out images.
+      class_ids: [n].
+      g: h -> sigma, a candidate or another function.
+    """
+    if 'held_out' in self.confidence_training:
+      _, rows = scalings.halves(class_ids)
+      h, class_ids = h[rows], class_ids[rows]
+    return self.with_centers(h, class_ids, g)
+
+  def with_centers(
+      self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
+  ) -> scalings.HeldOut:
+    """All that Eq. 10 needs of n images, whose sigma is g(h)."""
     return scalings.HeldOut(
-        h, sigma, class_ids, tf.convert_to_tensor(self.centers),
-        tf.convert_to_tensor(self.noise))
+        h, np.concatenate([g(h[start:start + _BATCH])
+                           for start in range(0, len(h), _BATCH)]),
+        class_ids, tf.convert_to_tensor(self.centers), tf.convert_to_tensor(self.noise))
 
   def make_train_function(self, force=False):
     # Training moves theta and phi: what was fitted to them fits no more.
     self.sigma_scale.assign(tf.ones_like(self.sigma_scale))
     self.temperature.assign(tf.ones_like(self.temperature))
+    self.choose(0)
     return super().make_train_function(force)
 
   def get_config(self):

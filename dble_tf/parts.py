@@ -26,7 +26,8 @@ def compare(
   """Figures without sigma, with a constant one and with each candidate's.
 
   Each kind of sigma comes as it is, and with what can be fitted on the validation
-  split, if there is one.
+  split, if there is one; on the half that is left of it where a candidate learned from
+  the other.
 
   Args:
     model: with class centers, and trained.
@@ -41,11 +42,9 @@ def compare(
   encoded = {name: model.encode_labelled(batches, verbose)
              for name, batches in splits.items()}
   results = []
-  for sigma_name, sigma_of, has_seen_half in _kinds_of_sigma(model, names):
-    data = {split: model.scaling_data(h, class_ids, sigma_of(h))
-            for split, (h, class_ids) in encoded.items()}
-    if has_seen_half and 'validation' in data:
-      data['validation'] = data['validation'].unseen()
+  for sigma_name, g in _kinds_of_sigma(model, names):
+    data = {split: (model.scaling_data if split == 'validation' else model.with_centers)(
+        h, class_ids, g) for split, (h, class_ids) in encoded.items()}
     for scaling_name, fitted in _scalings(sigma_name, data.get('validation')):
       results.append({
           'sigma': sigma_name, 'scaling': scaling_name,
@@ -56,13 +55,11 @@ def compare(
 
 
 def _kinds_of_sigma(model, names):
-  """Names, functions h -> sigma, and whether it learned from half of validation."""
-  yield 'none', np.zeros_like, False
-  yield 'constant', np.ones_like, False
-  for name, candidate, training in zip(
-      names, model.candidates, model.confidence_training, strict=True):
-    yield (name, lambda h, g=candidate: g.predict(h, batch_size=_BATCH, verbose=0),
-           training == 'held_out')
+  """Names, and functions h -> sigma."""
+  yield 'none', np.zeros_like
+  if 'constant' not in names:
+    yield 'constant', np.ones_like
+  yield from zip(names, model.candidates, strict=True)
 
 
 def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:

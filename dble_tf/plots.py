@@ -47,11 +47,13 @@ def sigma(
     predictions: label, true_label, sigma_mean and distance_to_true, each [n].
   """
   is_correct = predictions['label'] == predictions['true_label']
-  values = predictions['sigma_mean']
+  values = predictions['sigma_mean'].astype(np.float64)
   kinds = [(is_correct, 'right', 'tab:blue'), (~is_correct, 'wrong', 'tab:red')]
   canvas = figure.Figure(figsize=(9, 3.8), layout='constrained')
   shares, scatter = canvas.subplots(1, 2)
-  edges = np.histogram_bin_edges(values, 40)
+  # Some width where sigma is the same for all images.
+  margin = 1e-3 * values.max() + 1e-12
+  edges = np.linspace(values.min() - margin, values.max() + margin, 41)
   for chosen, name, color in kinds:
     if not chosen.any():
       continue

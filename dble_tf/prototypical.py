@@ -96,7 +96,7 @@ class Prototypical(classifier.Classifier):
         augmentation.
       verbose: 1 shows a progress bar.
     """
-    _check_centers_data(dataset)
+    classifier.require_labelled_batches(dataset)
     sums = tf.zeros(self.centers.shape)
     counts = tf.zeros(self.center_counts.shape)
     for images, class_ids in classifier.labelled_batches(dataset, verbose):
@@ -187,7 +187,7 @@ class Prototypical(classifier.Classifier):
           'centers_data=, in batches of (images, class ids).')
     kwargs.setdefault('shuffle', False)  # Episodes are random as they come.
     if centers_data is not None:
-      _check_centers_data(centers_data)
+      classifier.require_labelled_batches(centers_data)
       self._refit_centers = lambda: self.fit_centers(
           centers_data, verbose=int(verbose in ('auto', 1)))
     try:
@@ -292,13 +292,3 @@ class Prototypical(classifier.Classifier):
 def _encode_class_sums(model, images, class_ids):
   # Outside the class: a function that is an attribute would be exported with it.
   return prototypes.class_sums(model.encode(images), class_ids, model.num_classes)
-
-
-def _check_centers_data(dataset):
-  if not (isinstance(dataset, tf.data.Dataset)
-          and isinstance(dataset.element_spec, tuple)
-          and len(dataset.element_spec) >= 2
-          and dataset.cardinality() != tf.data.INFINITE_CARDINALITY):
-    raise UserError(
-        'Class centers are fitted on a finite tf.data.Dataset of batches of '
-        '(images, class ids), such as Split.batches gives.')

@@ -53,11 +53,6 @@ class HeldOut(NamedTuple):
   centers: tf.Tensor
   noise: tf.Tensor
 
-  def unseen(self) -> 'HeldOut':
-    """The half that candidates which learn from held-out errors have not seen."""
-    return self._replace(
-        h=self.h[1::2], sigma=self.sigma[1::2], class_ids=self.class_ids[1::2])
-
   def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
     """The mean NLL of these images under Eq. 10."""
     total = 0.0
@@ -68,6 +63,12 @@ class HeldOut(NamedTuple):
           self.noise, tf.constant(sigma_scale, tf.float32),
           tf.constant(temperature, tf.float32)))
     return total / len(self.h)
+
+
+def halves(class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Places of two halves of [n] images, with as many of each class, up to one."""
+  by_class = np.argsort(class_ids, kind='stable')
+  return by_class[::2], by_class[1::2]
 
 
 @tf.function
@@ -99,14 +100,14 @@ def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:
 
   The best of a few values, then a bounded search between its neighbours.
   """
-  tried = {scale: nll(scale) for scale in (0.0, *map(float, _SIGMA_SCALES))}
+  tried = {scale: _or_inf(nll(scale)) for scale in (0.0, *map(float, _SIGMA_SCALES))}
   place = int(np.argmin([tried[scale] for scale in _SIGMA_SCALES]))
   bounds = np.log(_SIGMA_SCALES[[max(place - 1, 0),
                                  min(place + 1, len(_SIGMA_SCALES) - 1)]])
 
   def refined(log_scale):
     scale = float(np.exp(log_scale))
-    tried[scale] = nll(scale)
+    tried[scale] = _or_inf(nll(scale))
     return tried[scale]
 
   optimize.minimize_scalar(
@@ -116,8 +117,13 @@ def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:
 
 
 def fit_temperature(nll: Callable[[float], float]) -> Fitted:
-  """T between 0.05 and 20 of the smallest NLL, with alpha = 0."""
+  """T between 0.05 and 20 of the smallest NLL; alpha is left at 0."""
   found = optimize.minimize_scalar(
       lambda log_temperature: nll(float(np.exp(log_temperature))),
       bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': 1e-2})
   return Fitted(0.0, float(np.exp(found.x)), float(found.fun))
+
+
+def _or_inf(nll):
+  """NaN is the worst of all, not the best."""
+  return nll if np.isfinite(nll) else np.inf

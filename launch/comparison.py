@@ -31,13 +31,16 @@ ROWS = {
     'dble_all': (
         'DBLE, calibration learned from all samples',
         {'method': 'dble', 'confidence_candidates': ['all']}),
+    'dble_errors': (
+        'DBLE, calibration learned from errors',
+        {'method': 'dble', 'confidence_candidates': ['default']}),
     'dble': ('DBLE', {}),
     'deep_ensemble': ('deep ensemble', {}),
 }
 GROUPS = {
     'all': [row for row in ROWS
-            if row not in ('vanilla_errors', 'prototypical', 'dble_all')],
-    'ablation': ['vanilla', 'vanilla_errors', 'dble_all', 'dble'],
+            if row not in ('vanilla_errors', 'prototypical', 'dble_all', 'dble_errors')],
+    'ablation': ['vanilla', 'vanilla_errors', 'dble_all', 'dble_errors'],
 }
 
 

@@ -116,7 +116,8 @@ def show(workdir: Workdir) -> None:
           f'{chosen["sigma_scale"]:.3g}, distances over {chosen["temperature"]:.3g}')
   print()
   for title, path in (
-      ('figures', workdir.metrics), ('plots', workdir.reliability.parent),
+      ('figures', workdir.metrics), ('plot', workdir.reliability),
+      *([('plot', workdir.sigma)] if workdir.sigma.exists() else []),
       ('predictions', workdir.predictions), ('model', workdir.model),
       *(('SavedModel', path) for path in export.versions(workdir.export)[-1:]),
       ('settings', workdir.config),

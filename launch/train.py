@@ -59,7 +59,9 @@ def main() -> None:
   if model.needs_held_out and not len(dataset.validation):
     raise UserError(
         f'{FLAGS.method} is fitted on images that the encoder was not trained on: hold '
-        'some out with --validation_size.')
+        'some out with --validation_size'
+        + (', or have one confidence model and --scaling=none.'
+           if FLAGS.method == 'dble' else '.'))
   batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
   with workdir.lock():
     workdir.start(config)

@@ -21,13 +21,14 @@ def test_rows_have_the_order_of_the_papers_tables():
 
 
 def test_the_ablations_run_learns_from_all_samples(tmp_path):
-  values = parse('--dataset=digits')
+  values = parse('--dataset=digits', '--confidence_candidates=isotropic')
   names = [name for name in values if name != 'methods']
   config = {row: comparison.Run(values, names, epath.Path(tmp_path), row, 7).config
             for row in comparison.ROWS}
   assert '--method=dble\n' in config['dble_all']
   assert '--confidence_candidates=all\n' in config['dble_all']
-  assert '--confidence_candidates=default\n' in config['dble']
+  assert '--confidence_candidates=default\n' in config['dble_errors']
+  assert '--confidence_candidates=isotropic\n' in config['dble']
   assert all('--seed=7\n' in text for text in config.values())
   assert len(set(config.values())) == len(config)
 
@@ -67,8 +68,9 @@ def test_all_methods_of_the_paper_are_rows_in_its_order():
   assert comparison.GROUPS['all'] == [
       'vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
       'trust_score', 'dble', 'deep_ensemble']
-  assert comparison.GROUPS['ablation'] == ['vanilla', 'vanilla_errors', 'dble_all', 'dble']
-  assert set(methods.METHODS) == set(comparison.ROWS) - {'dble_all'}
+  assert comparison.GROUPS['ablation'] == [
+      'vanilla', 'vanilla_errors', 'dble_all', 'dble_errors']
+  assert set(methods.METHODS) == set(comparison.ROWS) - {'dble_all', 'dble_errors'}
 
 
 if __name__ == '__main__':

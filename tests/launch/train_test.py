@@ -21,7 +21,7 @@ def test_a_run_leaves_everything_it_promises_and_says_where(finished):
   workdir, done = finished
   assert done.returncode == 0, done.stderr
   for name in ('config.flags', 'metrics.json', 'predictions.npz', 'model.keras',
-               'tensorboard', 'plots/reliability.png', 'export/1'):
+               'tensorboard', 'plots/reliability.png', 'plots/sigma.png', 'export/1'):
     assert (workdir / name).exists(), name
     assert str(workdir / name) in done.stdout, name
   assert not incomplete(workdir)
@@ -47,7 +47,7 @@ def test_metrics_agree_with_the_predictions_beside_them(finished):
   np.testing.assert_allclose(
       predictions['distance_to_true'][is_correct],
       predictions['distance_to_predicted'][is_correct], rtol=1e-6)
-  assert (predictions['sigma_mean'] > 0).all()
+  assert predictions['sigma_mean'].mean() == pytest.approx(metrics['sigma']['mean'])
   assert set(metrics['validation']) == {
       'accuracy', 'ece', 'nll', 'brier', 'failure_auroc', 'aurc'}
   assert metrics['seed'] == 0
@@ -71,8 +71,11 @@ def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
 
 def test_validation_and_centers_come_from_their_own_splits(finished):
   workdir, done = finished
-  figures = json.loads((workdir / 'metrics.json').read_text())['validation']
-  # The last epoch validated on the very split that metrics.json calls validation.
+  # The last epoch validated on the very split that metrics.json calls validation, and
+  # with sigma as it was before it was scaled.
+  metrics = json.loads((workdir / 'metrics.json').read_text())
+  figures, = [part['validation'] for part in metrics['parts']
+              if (part['sigma'], part['scaling']) == ('default', 'none')]
   last_epoch = done.stdout[done.stdout.rindex('val_accuracy'):]
   shown = dict(re.findall(r'val_(\w+): ([0-9.e-]+)', last_epoch))
   assert set(shown) == {'accuracy', 'ece', 'nll'}
@@ -84,6 +87,21 @@ def test_validation_and_centers_come_from_their_own_splits(finished):
   np.testing.assert_allclose(
       model.centers, [h[train.class_ids == c].mean(axis=0) for c in range(10)],
       rtol=1e-3, atol=1e-4)
+
+
+def test_sigma_is_scaled_on_the_validation_split(finished):
+  workdir, done = finished
+  metrics = json.loads((workdir / 'metrics.json').read_text())
+  part, = [part for part in metrics['parts']
+           if (part['sigma'], part['scaling']) == ('default', 'sigma_scale')]
+  chosen = metrics['confidence_model']
+  assert (chosen['chosen'], chosen['scaling']) == ('default', 'sigma_scale')
+  assert chosen['sigma_scale'] == pytest.approx(part['sigma_scale'], rel=1e-4)
+  for split in ('validation', 'test'):
+    assert metrics[split] == pytest.approx(part[split], rel=1e-3)
+  assert f'sigma times {part["sigma_scale"]:.3g}' in done.stdout
+  model = keras.models.load_model(workdir / 'model.keras')
+  np.testing.assert_allclose(model.sigma_scale, [chosen['sigma_scale']], rtol=1e-6)
 
 
 def load_in_a_new_process(workdir):
@@ -123,16 +141,20 @@ def test_a_run_that_cannot_stand_in_for_training_is_refused(
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize('arguments', [
+    ['--method=trust_score'], ['--method=dble'],
+    ['--scaling=none', '--confidence_candidates=default,all']])
 def test_a_method_that_needs_held_out_images_says_so_before_any_work(
-    train_digits, tmp_path):
-  done = train_digits(tmp_path / 'run', '--method=trust_score', '--validation_size=0')
+    arguments, train_digits, tmp_path):
+  done = train_digits(tmp_path / 'run', *arguments, '--validation_size=0')
   assert done.returncode == 1
+  assert ('--scaling=none' in done.stderr) == ('trust_score' not in arguments[0])
   assert '--validation_size' in done.stderr and 'Traceback' not in done.stderr
   assert not (tmp_path / 'run').exists()
 
 
 def test_without_validation_a_run_is_completed_all_the_same(train_digits, tmp_path):
-  done = train_digits(tmp_path, '--validation_size=0')
+  done = train_digits(tmp_path, '--validation_size=0', '--scaling=none')
   assert done.returncode == 0, done.stderr
   assert 'validation' not in json.loads((tmp_path / 'metrics.json').read_text())
 
