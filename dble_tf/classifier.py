@@ -88,6 +88,10 @@ class Classifier(keras.Model):
   def require_fitted(self) -> None:
     """Raises a `UserError` where the model lacks what `complete` gives."""
 
+  def require_complete(self) -> None:
+    """Raises a `UserError` where the model is not ready to be exported."""
+    self.require_fitted()
+
   def compile(self, *args, **kwargs):
     """Keras' `compile`, which refuses metrics that `evaluate` reports anyway."""
     super().compile(*args, **kwargs)
@@ -125,7 +129,7 @@ class Classifier(keras.Model):
 
   def export(self, filepath, *args, **kwargs):
     """Keras' `export`, with the encoder's input as the signature."""
-    self.require_fitted()
+    self.require_complete()
     inputs = self.encoder.inputs[0]
     kwargs.setdefault('input_signature', [
         keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])

@@ -19,13 +19,13 @@ def export(model: Classifier, directory: str | os.PathLike) -> epath.Path:
   representation's dimensions. The batch is dynamic.
 
   Args:
-    model: trained, with class centers if it has any.
+    model: trained and completed.
     directory: holds one subdirectory a version, as TF Serving expects.
 
   Returns:
     The new version's directory.
   """
-  model.require_fitted()
+  model.require_complete()
   inputs = model.encoder.inputs[0]
   archive = keras.export.ExportArchive()
   archive.add_endpoint('serve', model.serve, input_signature=[

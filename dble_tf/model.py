@@ -40,7 +40,8 @@ class DBLE(LearningFromErrors, Prototypical):
   Attributes:
     sigma_scale: [candidates], alpha: what each one's sigma is multiplied by at
       inference; 1, as in the paper, until `fit_sigma_scale`.
-    temperature: [candidates], T: what distances are divided by there; likewise.
+    temperature: [candidates], T: what distances are divided by there; zero, which
+      counts as one, until `fit_sigma_scale`.
   """
 
   confidence_trainings = ('errors', 'all', 'held_out')
@@ -65,7 +66,7 @@ class DBLE(LearningFromErrors, Prototypical):
     self.scaling = scaling
     shape = [len(self.candidates)]
     self.sigma_scale = self.add_state('sigma_scale', shape, 'ones')
-    self.temperature = self.add_state('temperature', shape, 'ones')
+    self.temperature = self.add_state('temperature', shape, 'zeros')
 
   def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
     """Labels images and says how sure it is.
@@ -86,9 +87,10 @@ class DBLE(LearningFromErrors, Prototypical):
     h = self.encode(images, training)
     sigma = (tf.convert_to_tensor(self.sigma_scale)[self.chosen]
              * tf.cast(self.confidence_model(h, training=False), tf.float32))
+    temperature = tf.convert_to_tensor(self.temperature)[self.chosen]
     probabilities = confidence.averaged_probabilities(
         h, sigma, centers, tf.convert_to_tensor(self.noise),
-        tf.convert_to_tensor(self.temperature)[self.chosen])
+        tf.where(temperature > 0.0, temperature, 1.0))
     return self.with_sigma(self.answers(h, centers), probabilities, sigma)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
@@ -176,6 +178,16 @@ class DBLE(LearningFromErrors, Prototypical):
     self.choose(int(np.argmin(losses)))
     return fitted
 
+  def require_complete(self) -> None:
+    """Raises a `UserError` unless centers and, where asked for, alpha are fitted."""
+    super().require_complete()
+    if self.needs_held_out and not tf.reduce_all(
+        tf.convert_to_tensor(self.temperature) > 0.0):
+      raise UserError(
+          "This model's sigma has not been scaled yet: call fit_sigma_scale(held_out) "
+          'with batches that the encoder was not trained on, or build the model with '
+          "one confidence model and scaling='none' for sigma as the paper has it.")
+
   def encode_labelled(
       self, dataset: tf.data.Dataset, verbose: int = 0
   ) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +224,7 @@ class DBLE(LearningFromErrors, Prototypical):
   def make_train_function(self, force=False):
     # Training moves theta and phi: what was fitted to them fits no more.
     self.sigma_scale.assign(tf.ones_like(self.sigma_scale))
-    self.temperature.assign(tf.ones_like(self.temperature))
+    self.temperature.assign(tf.zeros_like(self.temperature))
     self.choose(0)
     return super().make_train_function(force)
 

@@ -46,7 +46,7 @@ def main() -> None:
     raise UserError(f'There is no {flagfile} here: run this in the repository.')
   values = flags.FlagValues()
   experiment.define_flags(values)
-  values(['', f'--flagfile={flagfile}'])
+  values(['', f'--flagfile={flagfile}', *measurements.ONE_PHI])
   directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')
   dataset = random_data.make(values.dataset, 10_000)
   results = {'encoder': FLAGS.encoder, 'rounds': FLAGS.rounds,

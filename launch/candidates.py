@@ -76,6 +76,9 @@ def parse(description: str) -> Candidate:
           f'{", ".join(_WORDS)}, {", ".join(f"{name}=..." for name in _NUMBERS)}')
     if settings.setdefault(name, value) != value:
       raise ValueError(f'"{description}" sets {name} twice')
+  if 'constant' in settings and len(settings) > 1:
+    raise ValueError(
+        f'"{description}": a constant sigma learns nothing, leave the other words out')
   return Candidate(
       confidence_training=settings.pop('confidence_training', 'errors'),
       normalisation=settings.pop('normalisation', 'queries'),
@@ -101,6 +104,6 @@ def problem(descriptions: list[str]) -> str | None:
     return str(error)
   if not parsed:
     return 'give at least one, such as default'
-  if len(set(descriptions)) < len(descriptions):
+  if any(one in parsed[:place] for place, one in enumerate(parsed)):
     return 'give each confidence model once'
   return None

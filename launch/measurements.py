@@ -22,6 +22,8 @@ from launch import experiment
 from launch import timing
 
 SAMPLES = (1, 10, 20, 100, 1000)
+# What a step costs with the confidence model of the paper, whatever an experiment has.
+ONE_PHI = ('--confidence_candidates=default', '--scaling=none')
 # Numbers of classes, and of images a class, that episodes are drawn from.
 POPULATIONS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (10, 10_000))
 # What the cost of a step is measured against, with the flag's other values.
@@ -178,7 +180,7 @@ def _step(values, dataset):
 def _first_steps(flagfile, *arguments):
   process = subprocess.run(
       [sys.executable, '-m', 'launch.first_steps', f'--flagfile={flagfile}',
-       *arguments], capture_output=True, text=True)
+       *ONE_PHI, *arguments], capture_output=True, text=True)
   if process.returncode:
     raise UserError(
         f'The first steps of {flagfile} {" ".join(arguments)} ended with exit code '

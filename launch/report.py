@@ -68,7 +68,7 @@ def write(
         'chosen': names[model.chosen],
         'scaling': model.scaling,
         'sigma_scale': float(model.sigma_scale[model.chosen]),
-        'temperature': float(model.temperature[model.chosen]),
+        'temperature': float(model.temperature[model.chosen]) or 1.0,
     }
     results['parts'] = parts.compare(
         model, names,
@@ -84,7 +84,8 @@ def facts(values: flags.FlagValues) -> dict:
       'method': values.method,
       'seed': values.seed,
       'steps': values.epochs * values.steps_per_epoch,
-      'confidence_candidates': values.confidence_candidates,
+      **({'confidence_candidates': values.confidence_candidates}
+         if values.method == 'dble' else {}),
       'versions': _versions(),
   }
 

@@ -113,6 +113,25 @@ def test_it_survives_saving(kind, tmp_path):
   assert loaded.layers[-1 if kind['per_dimension'] else -3].kernel.constraint is not None
 
 
+@pytest.mark.parametrize('initial_sigma', [0.0, -1.0, 10.0])
+def test_a_sigma_that_cannot_be_is_refused(initial_sigma):
+  with pytest.raises(UserError, match='between 0 and 10'):
+    confidence_models.confidence_mlp(4, initial_sigma=initial_sigma)
+
+
+def test_it_computes_in_float32_under_any_policy():
+  keras.config.set_dtype_policy('mixed_float16')
+  try:
+    model = confidence_models.confidence_mlp(4)
+  finally:
+    keras.config.set_dtype_policy('float32')
+  for layer in model.layers:
+    for weight in layer.weights:
+      weight.assign(np.full(weight.shape, confidence_models.MAX_WEIGHT))
+  sigma = model(np.array([[1, 2, 3, -4]], np.float16)).numpy()
+  assert sigma.dtype == np.float32 and np.all(np.isfinite(sigma))
+
+
 def test_an_unknown_parametrisation_is_refused():
   with pytest.raises(UserError, match="softplus or log_variance, not 'exp'"):
     confidence_models.confidence_mlp(4, parametrisation='exp')

@@ -17,7 +17,8 @@ IMAGES = np.random.default_rng(0).integers(256, size=[9, 4, 4, 1], dtype=np.uint
 
 
 def make_model():
-  return DBLE(encoders.mlp([4, 4, 1], 8), confidence_models.confidence_mlp(8), 3, num_shots=1)
+  return DBLE(encoders.mlp([4, 4, 1], 8), confidence_models.confidence_mlp(8), 3,
+              num_shots=1, scaling='none')
 
 
 @pytest.fixture(scope='module')

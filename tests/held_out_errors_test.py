@@ -4,6 +4,8 @@ import pytest
 import tensorflow as tf
 
 from dble_tf import confidence_models
+from dble_tf import scaling
+from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 
 
@@ -64,14 +66,22 @@ def test_it_does_not_learn_beside_theta():
 
 
 def test_what_it_learned_from_does_not_scale_it():
-  # It learns from even images, which are wrong; the odd ones, right, want no noise.
-  images = np.zeros([80, 2, 1, 1], np.uint8)
-  class_ids = np.where(np.arange(80) % 2 == 0, 1, 0)
+  model, class_ids = make_model(['held_out']), np.arange(80) % 3
+  h = np.arange(160.0, dtype=np.float32).reshape(80, 2)
+  _, unseen = scaling.halves(class_ids)
+  data = model.scaling_data(h, class_ids, model.confidence_model)
+  np.testing.assert_array_equal(data.h, h[unseen])
+  np.testing.assert_array_equal(data.class_ids, class_ids[unseen])
+  data = make_model(['errors']).scaling_data(h, class_ids, np.ones_like)
+  np.testing.assert_array_equal(data.h, h)
+
+
+def test_a_model_that_is_not_compiled_says_so():
   model = make_model(['held_out'])
-  model.fit_sigma_scale(
-      tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16))
-  assert sigma_at(model.confidence_model, 0.0) > 0.1
-  assert model.sigma_scale[0] < 0.1
+  other = DBLE.from_config(model.get_config())
+  other.set_weights(model.get_weights())
+  with pytest.raises(UserError, match='compile the model first'):
+    other.fit_sigma_scale(batches([0, 200], [0, 1]))
 
 
 if __name__ == '__main__':

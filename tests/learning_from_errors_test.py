@@ -20,7 +20,8 @@ def make_model(confidence_training, confidence_model=None, rate=0.1, **arguments
       keras.Input([2, 1, 1], dtype='uint8'), keras.layers.Rescaling(0.01),
       keras.layers.Flatten()])
   model = DBLE(
-      encoder, confidence_model or plain(), 2, num_shots=1,
+      encoder, plain() if confidence_model is None else confidence_model, 2,
+      num_shots=1,
       confidence_training=confidence_training, **arguments)
   model.compile(
       keras.optimizers.SGD(0.0), keras.optimizers.SGD(rate, momentum=0.9))
@@ -141,6 +142,12 @@ def test_representations_that_are_no_numbers_leave_phi_alone():
   model.update_phi(h, np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([0, 1]))
   for old, new in zip(before, model.confidence_model.get_weights()):
     np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize('candidates, chosen', [([], 0), ([plain()], 1), ([plain()], -1)])
+def test_a_place_without_confidence_model_is_refused(candidates, chosen):
+  with pytest.raises(UserError, match=f'There are {len(candidates)} confidence models'):
+    make_model('errors', candidates, chosen=chosen)
 
 
 def test_settings_for_another_number_of_candidates_are_refused():

@@ -54,7 +54,8 @@ def test_sigma_is_drawn_for_right_and_wrong_predictions(tmp_path, monkeypatch):
 
 def test_sigma_can_be_drawn_where_it_is_the_same_and_all_is_right(tmp_path):
   plots.sigma(tmp_path / 'sigma.png', {
-      'label': np.zeros(3), 'true_label': np.zeros(3), 'sigma_mean': np.ones(3),
+      'label': np.zeros(3), 'true_label': np.zeros(3),
+      'sigma_mean': np.float32([0.05, 0.05, np.nextafter(np.float32(0.05), 1)]),
       'distance_to_true': np.arange(3.0)})
   assert (tmp_path / 'sigma.png').stat().st_size > 1000
 

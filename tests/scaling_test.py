@@ -86,6 +86,20 @@ def test_with_a_temperature_it_is_at_least_as_good_as_with_either():
       nll_by_hand(data, both.sigma_scale, both.temperature), rel=1e-4)
 
 
+def test_what_is_no_number_is_never_the_best():
+  fitted = scaling.fit_sigma_scale(
+      lambda scale: np.nan if scale < 0.5 else (np.log(scale) - 1)**2)
+  assert fitted.sigma_scale == pytest.approx(np.e, rel=0.02)
+
+
+def test_halves_have_as_many_of_each_class():
+  class_ids = np.array([0, 1] * 10 + [2] * 4)
+  first, second = scaling.halves(class_ids)
+  assert sorted([*first, *second]) == list(range(24))
+  np.testing.assert_array_equal(np.bincount(class_ids[first]), [5, 5, 2])
+  np.testing.assert_array_equal(np.bincount(class_ids[second]), [5, 5, 2])
+
+
 def test_the_result_is_the_same_each_time():
   assert scaling.fit(make_data(2.0), 'sigma_scale') == scaling.fit(
       make_data(2.0), 'sigma_scale')

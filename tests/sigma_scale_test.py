@@ -113,8 +113,7 @@ def test_training_on_makes_what_was_fitted_invalid():
       256, size=[4, 2, 3, 2, 4, 1, 1], dtype=np.uint8)
   model.fit(tf.data.Dataset.from_tensor_slices(episodes), verbose=0)
   np.testing.assert_array_equal(model.sigma_scale, [1, 1])
-  np.testing.assert_array_equal(model.temperature, [1, 1])
-  assert not model.has_centers
+  assert model.chosen == 0 and not model.has_centers
 
 
 def test_several_candidates_train_under_xla():
@@ -148,6 +147,40 @@ def test_held_out_images_are_asked_for_where_something_is_fitted(arguments, need
   else:
     model.complete(batches(0))
     assert model.has_centers
+
+
+def test_an_export_without_alpha_is_refused(tmp_path):
+  model = make_model()
+  model.fit_centers(batches(0))
+  for write in (lambda: export.export(model, tmp_path / 'a'),
+                lambda: model.export(tmp_path / 'b')):
+    with pytest.raises(UserError, match='fit_sigma_scale'):
+      write()
+  assert not list(tmp_path.iterdir())
+  model.fit_sigma_scale(batches(1))
+  assert export.export(model, tmp_path / 'a').exists()
+  as_printed = make_model([0.1], scaling='none')
+  as_printed.fit_centers(batches(0))
+  assert export.export(as_printed, tmp_path / 'a').name == '2'
+
+
+def test_without_a_held_out_image_there_is_a_clear_message():
+  model = make_model()
+  model.fit_centers(batches(0))
+  for nothing in (batches(1).take(0), some_images(1)):
+    with pytest.raises(UserError, match='finite tf.data.Dataset'):
+      model.fit_sigma_scale(nothing)
+
+
+def test_a_candidate_that_gives_no_numbers_is_never_chosen():
+  model = make_model()
+  model.fit_centers(batches(0))
+  model.candidates[0].layers[-1].bias.assign(np.full(4, np.nan))
+  model.fit_sigma_scale(batches(1))
+  assert model.chosen == 1
+  model.candidates[1].layers[-1].bias.assign(np.full(4, np.nan))
+  with pytest.raises(UserError, match='diverged'):
+    model.fit_sigma_scale(batches(1))
 
 
 def test_an_alpha_needs_centers_first():

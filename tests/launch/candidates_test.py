@@ -42,7 +42,8 @@ def test_it_is_built_as_described():
     (['weight_decay=much'], 'number from 0 to below 1'),
     (['errors+all'], '"errors\\+all" sets confidence_training twice'),
     ([], 'at least one'),
-    (['default', 'all', 'default'], 'each confidence model once'),
+    (['default', 'all', 'errors'], 'each confidence model once'),
+    (['constant+held_out'], 'a constant sigma learns nothing'),
 ])
 def test_what_makes_no_sense_is_named(descriptions, complaint):
   assert re.search(complaint, candidates.problem(descriptions))

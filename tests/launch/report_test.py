@@ -28,7 +28,8 @@ def trained():
                      np.arange(n) % 3)
   data = datasets.from_arrays(split(60), split(30), validation_size=12)
   model = DBLE(
-      encoders.mlp([3, 3, 1], 8), confidence_models.confidence_mlp(8), 3, num_shots=1)
+      encoders.mlp([3, 3, 1], 8), confidence_models.confidence_mlp(8), 3, num_shots=1,
+      scaling='none')
   model.fit_centers(data.train.batches(16))
   return model, data
 
