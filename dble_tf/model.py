@@ -46,8 +46,7 @@ class DBLE(LearningFromErrors, Prototypical):
 
   confidence_trainings = ('errors', 'all', 'held_out')
 
-  def __init__(
-      self, *args, scaling: str = 'sigma_scale', **kwargs):
+  def __init__(self, *args, scaling: str = 'sigma_scale', **kwargs):
     """Builds the model around an encoder and confidence models.
 
     Args:
@@ -168,13 +167,13 @@ class DBLE(LearningFromErrors, Prototypical):
     fitted = [
         scalings.fit(self.scaling_data(h, class_ids, candidate), self.scaling)
         for candidate in self.candidates]
-    self.sigma_scale.assign([one.sigma_scale for one in fitted])
-    self.temperature.assign([one.temperature for one in fitted])
     losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
     if not np.isfinite(min(losses)):
       raise UserError(
           'No confidence model gives numbers on the held-out images: training has '
           'diverged. Lower the learning rates.')
+    self.sigma_scale.assign([one.sigma_scale for one in fitted])
+    self.temperature.assign([one.temperature for one in fitted])
     self.choose(int(np.argmin(losses)))
     return fitted
 
@@ -216,10 +215,11 @@ class DBLE(LearningFromErrors, Prototypical):
       self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
   ) -> scalings.HeldOut:
     """All that Eq. 10 needs of n images, whose sigma is g(h)."""
+    sigma = np.concatenate([
+        g(h[start:start + _BATCH]) for start in range(0, len(h), _BATCH)])
     return scalings.HeldOut(
-        h, np.concatenate([g(h[start:start + _BATCH])
-                           for start in range(0, len(h), _BATCH)]),
-        class_ids, tf.convert_to_tensor(self.centers), tf.convert_to_tensor(self.noise))
+        h, sigma.astype(np.float32), class_ids, tf.convert_to_tensor(self.centers),
+        tf.convert_to_tensor(self.noise))
 
   def make_train_function(self, force=False):
     # Training moves theta and phi: what was fitted to them fits no more.
