@@ -173,16 +173,19 @@ class Method(NamedTuple):
   own_flags: tuple[str, ...] = ()
 
 
+_PHI_FLAGS = ('confidence_learning_rate', 'num_samples')
+
 METHODS = {
     'vanilla': Method(vanilla),
-    'mc_dropout': Method(mc_dropout, own_flags=('dropout',)),
+    'mc_dropout': Method(mc_dropout, own_flags=('dropout', 'num_samples')),
     'temperature_scaling': Method(temperature_scaling, base='vanilla'),
     'label_smoothing': Method(smoothed, own_flags=('label_smoothing',)),
     'mixup': Method(vanilla, mixed_batches, own_flags=('mixup_alpha',)),
     'trust_score': Method(trust_score, base='vanilla', own_flags=('sparse_share',)),
     'deep_ensemble': Method(ensemble, ensemble_batches, own_flags=('ensemble_size',)),
-    'vanilla_errors': Method(vanilla_errors),
-    'prototypical': Method(prototypical, episode_batches),
+    'vanilla_errors': Method(vanilla_errors, own_flags=_PHI_FLAGS),
+    'prototypical': Method(prototypical, episode_batches, own_flags=('episode',)),
     'dble': Method(
-        dble, episode_batches, own_flags=('confidence_candidates', 'scaling')),
+        dble, episode_batches,
+        own_flags=('episode', 'confidence_candidates', 'scaling', *_PHI_FLAGS)),
 }

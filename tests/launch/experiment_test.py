@@ -134,6 +134,10 @@ def test_settings_of_other_methods_are_not_among_those_of_a_run():
 
   assert config('--method=vanilla') == config('--method=vanilla', '--mixup_alpha=1')
   assert config('--method=mixup') != config('--method=mixup', '--mixup_alpha=1')
+  assert config('--method=vanilla') == config(
+      '--method=vanilla', '--episode=leave_one_out', '--num_samples=3',
+      '--confidence_learning_rate=1')
+  assert config('--method=dble') != config('--method=dble', '--num_samples=3')
   assert 'confidence_candidates' in config('--method=dble')
   assert 'confidence_candidates' not in config('--method=prototypical')
 
