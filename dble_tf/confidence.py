@@ -5,6 +5,7 @@ the number of representations sampled per image.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -118,9 +119,6 @@ def sampled_distances(
 ) -> tf.Tensor:
   """Distances of z^u = h + sigma * noise^u to the centers, without making any z.
 
-  |h + sigma e - c|^2 = |h - c|^2 + 2 e.(sigma h) - 2 sigma.(e c) + (sigma^2).(e^2):
-  matrix products of [B, D] tensors, where all z would be [U, B, D].
-
   Args:
     h: [B, D].
     sigma: [B, D].
@@ -129,6 +127,31 @@ def sampled_distances(
 
   Returns:
     [B, U, M] float32.
+  """
+  return scaled_distances(distance_terms(h, sigma, centers, noise), 1.0)
+
+
+class DistanceTerms(NamedTuple):
+  """Squared distances of z^u to the centers, by powers of a factor on sigma.
+
+  Attributes:
+    constant: [B, 1, M].
+    linear: [B, U, M].
+    quadratic: [B, U, 1].
+  """
+
+  constant: tf.Tensor
+  linear: tf.Tensor
+  quadratic: tf.Tensor
+
+
+def distance_terms(
+    h: tf.Tensor, sigma: tf.Tensor, centers: tf.Tensor, noise: tf.Tensor
+) -> DistanceTerms:
+  """Takes `sampled_distances` apart.
+
+  |h + sigma e - c|^2 = |h - c|^2 + 2 (e.(sigma h) - sigma.(e c)) + (sigma^2).(e^2):
+  matrix products of [B, D] tensors, where all z would be [U, B, D].
   """
   h, sigma = tf.cast(h, tf.float32), tf.cast(sigma, tf.float32)
   num_samples, dim = noise.shape
@@ -140,7 +163,14 @@ def sampled_distances(
   along_h = tf.matmul(sigma * h, noise, transpose_b=True)  # [B, U]
   noise_lengths = tf.matmul(
       tf.square(sigma), tf.square(noise), transpose_b=True)  # [B, U]
+  return DistanceTerms(
+      constant=prototypes.squared_distances(h, centers)[:, tf.newaxis],
+      linear=2.0 * (along_h[..., tf.newaxis] - along_centers),
+      quadratic=noise_lengths[..., tf.newaxis])
+
+
+def scaled_distances(terms: DistanceTerms, sigma_scale: tf.Tensor | float) -> tf.Tensor:
+  """Distances [B, U, M] with sigma multiplied by a factor."""
   return prototypes.root(
-      prototypes.squared_distances(h, centers)[:, tf.newaxis]
-      + (2.0 * along_h + noise_lengths)[..., tf.newaxis]
-      - 2.0 * along_centers)
+      terms.constant + sigma_scale * terms.linear
+      + sigma_scale**2 * terms.quadratic)

@@ -8,13 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from dble_tf import confidence
 from dble_tf import evaluation
 from dble_tf import prototypes
 from dble_tf import scaling
 from dble_tf.model import DBLE
-
-_BATCH = 1000
 
 
 def compare(
@@ -78,12 +75,7 @@ def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:
 
 
 def _predict(data, fitted) -> evaluation.Predictions:
-  probabilities = np.concatenate([
-      confidence.averaged_probabilities(
-          data.h[start:start + _BATCH],
-          fitted.sigma_scale * data.sigma[start:start + _BATCH], data.centers,
-          data.noise, fitted.temperature)
-      for start in range(0, len(data.h), _BATCH)])
+  probabilities = data.probabilities(fitted.sigma_scale, fitted.temperature)
   label = prototypes.predicted_labels(
       prototypes.distances(data.h, data.centers)).numpy()
   return {

@@ -5,6 +5,8 @@ images. Every evaluation samples with the same noise, which is the noise of infe
 so the search is over a smooth function and gives the same result each time.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from scipy import optimize
 
 from dble_tf import confidence
 from dble_tf import metrics
+from dble_tf import prototypes
 
 SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')
 
@@ -36,7 +39,8 @@ class Fitted(NamedTuple):
   nll: float
 
 
-class HeldOut(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
   """What the search needs to know of n held-out images.
 
   Attributes:
@@ -53,29 +57,38 @@ class HeldOut(NamedTuple):
   centers: tf.Tensor
   noise: tf.Tensor
 
+  @functools.cached_property
+  def _terms(self) -> list[confidence.DistanceTerms]:
+    """All matrix products, done once for the whole search."""
+    return [
+        confidence.distance_terms(
+            self.h[start:start + _BATCH], self.sigma[start:start + _BATCH],
+            self.centers, self.noise)
+        for start in range(0, len(self.h), _BATCH)]
+
+  def probabilities(self, sigma_scale: float, temperature: float = 1.0) -> np.ndarray:
+    """Eq. 10 for every class: [n, M]."""
+    scale, temperature = (
+        tf.constant(number, tf.float32) for number in (sigma_scale, temperature))
+    return np.concatenate([
+        _averaged_probabilities(terms, scale, temperature) for terms in self._terms])
+
   def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
     """The mean NLL of these images under Eq. 10."""
-    total = 0.0
-    for start in range(0, len(self.h), _BATCH):
-      rows = slice(start, start + _BATCH)
-      total += float(_total_nll(
-          self.h[rows], self.sigma[rows], self.class_ids[rows], self.centers,
-          self.noise, tf.constant(sigma_scale, tf.float32),
-          tf.constant(temperature, tf.float32)))
-    return total / len(self.h)
+    return float(tf.reduce_mean(metrics.negative_log_likelihoods(
+        self.class_ids, self.probabilities(sigma_scale, temperature))))
+
+
+@tf.function(reduce_retracing=True)
+def _averaged_probabilities(terms, sigma_scale, temperature):
+  distances = confidence.scaled_distances(terms, sigma_scale) / temperature
+  return tf.reduce_mean(tf.exp(prototypes.log_likelihoods(distances)), axis=1)
 
 
 def halves(class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Places of two halves of [n] images, with as many of each class, up to one."""
   by_class = np.argsort(class_ids, kind='stable')
   return by_class[::2], by_class[1::2]
-
-
-@tf.function
-def _total_nll(h, sigma, class_ids, centers, noise, sigma_scale, temperature):
-  probabilities = confidence.averaged_probabilities(
-      h, sigma_scale * sigma, centers, noise, temperature)
-  return tf.reduce_sum(metrics.negative_log_likelihoods(class_ids, probabilities))
 
 
 def fit(held_out: HeldOut, scaling: str) -> Fitted:

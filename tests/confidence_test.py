@@ -94,6 +94,19 @@ def test_sampled_distances_are_those_of_the_samples():
         result[row], distance.cdist(h[row] + sigma[row] * noise, centers), rtol=1e-4)
 
 
+def test_distances_can_be_had_for_any_factor_on_sigma():
+  rng = np.random.default_rng(5)
+  h, centers, noise = (rng.normal(size=[n, 16]).astype(np.float32) for n in (7, 5, 9))
+  sigma = rng.uniform(0.1, 2, size=[7, 16]).astype(np.float32)
+  terms = confidence.distance_terms(h, sigma, centers, noise)
+  for factor in (0.0, 0.3, 4.0):
+    result = confidence.scaled_distances(terms, factor)
+    for row in range(7):
+      np.testing.assert_allclose(
+          result[row], distance.cdist(h[row] + factor * sigma[row] * noise, centers),
+          rtol=1e-4)
+
+
 @pytest.mark.parametrize('num_samples', [35, 37])
 def test_many_samples_and_classes_are_averaged_in_chunks_without_loss(num_samples):
   rng = np.random.default_rng(4)
