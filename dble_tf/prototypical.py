@@ -1,6 +1,7 @@
 """Prototypical learning (Section 3.1) as a Keras model: DBLE's encoder by itself."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dble_tf import classifier
@@ -188,7 +189,7 @@ class Prototypical(classifier.Classifier):
     kwargs.setdefault('shuffle', False)  # Episodes are random as they come.
     if centers_data is not None:
       classifier.require_labelled_batches(centers_data)
-      self._refit_centers = lambda: self.fit_centers(
+      self._refit_centers = self._center_refitting(
           centers_data, verbose=int(verbose in ('auto', 1)))
     try:
       history = super().fit(
@@ -198,6 +199,19 @@ class Prototypical(classifier.Classifier):
     finally:
       self._refit_centers = None
     return history
+
+  def _center_refitting(self, centers_data, verbose):
+    """A function that fits the centers, where the encoder has moved since."""
+    fitted_with = None
+
+    def refit():
+      nonlocal fitted_with
+      weights = self.encoder.get_weights()
+      if fitted_with is None or not all(map(np.array_equal, weights, fitted_with)):
+        self.fit_centers(centers_data, verbose)
+        fitted_with = weights
+
+    return refit
 
   def evaluate(self, *args, **kwargs):
     """Keras' `evaluate`: accuracy, ECE and NLL on batches of (images, class ids)."""

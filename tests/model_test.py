@@ -413,6 +413,18 @@ def test_fit_ends_with_the_centers_of_the_final_encoder(arguments):
       model.centers, class_means(model, images, class_ids), rtol=1e-4, atol=1e-5)
 
 
+def test_centers_are_fitted_once_for_each_state_of_the_encoder(monkeypatch):
+  model = make_model()
+  passes = []
+  fit_centers = model.fit_centers
+  monkeypatch.setattr(model, 'fit_centers', lambda *arguments: (
+      passes.append(model.optimizer.iterations.numpy()), fit_centers(*arguments)))
+  model.fit(tf.data.Dataset.from_tensors(random_episodes()).repeat(), epochs=3,
+            steps_per_epoch=2, centers_data=batches(*some_images()), verbose=0,
+            validation_data=batches(*some_images()))
+  assert passes == [2, 4, 6]
+
+
 def test_centers_of_before_training_are_not_used_after_it():
   model = fitted_model()
   assert model.has_centers
