@@ -143,8 +143,8 @@ class DBLE(LearningFromErrors, Prototypical):
   ) -> list[scalings.Fitted]:
     """Fits what `scaling` names for each candidate, and chooses the best by NLL.
 
-    Candidates that learn from held-out errors do so first, on one half of the images;
-    then all are fitted and judged on the other.
+    Candidates that learn from held-out errors do so first, on one half of the images,
+    and are fitted on the other, on which then all are judged.
 
     Args:
       held_out: batches of (images, class ids) that `fit` has not seen.
@@ -161,13 +161,17 @@ class DBLE(LearningFromErrors, Prototypical):
           "other errors, and scaling='none'.")
     self.require_fitted()
     h, class_ids = self.encode_labelled(held_out, verbose)
+    judged = slice(None)
     if 'held_out' in self.confidence_training:
-      rows, _ = scalings.halves(class_ids)
+      rows, judged = scalings.halves(class_ids)
       held_out_errors.learn(self, h[rows], class_ids[rows])
-    fitted = [
-        scalings.fit(self.scaling_data(h, class_ids, candidate), self.scaling)
-        for candidate in self.candidates]
-    losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
+    fitted, losses = [], []
+    for g, training in zip(self.candidates, self.confidence_training):
+      fitted.append(scalings.fit(
+          self.scaling_data(h, class_ids, g, training), self.scaling))
+      nll = self.with_centers(h[judged], class_ids[judged], g).nll(
+          fitted[-1].sigma_scale, fitted[-1].temperature)
+      losses.append(nll if np.isfinite(nll) else np.inf)
     if not np.isfinite(min(losses)):
       raise UserError(
           'No confidence model gives numbers on the held-out images: training has '
@@ -197,16 +201,21 @@ class DBLE(LearningFromErrors, Prototypical):
     return tuple(np.concatenate(parts) for parts in zip(*pairs))
 
   def scaling_data(
-      self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
+      self,
+      h: np.ndarray,
+      class_ids: np.ndarray,
+      g: Callable[[np.ndarray], np.ndarray],
+      confidence_training: str = 'errors',
   ) -> scalings.HeldOut:
-    """What candidates are fitted and judged on.
+    """What a candidate, or another sigma, is scaled on.
 
     Args:
       h: [n, D], of held-out images.
       class_ids: [n].
-      g: h -> sigma, a candidate or another function.
+      g: h -> sigma.
+      confidence_training: what g has learned from: not scaled on that.
     """
-    if 'held_out' in self.confidence_training:
+    if confidence_training == 'held_out':
       _, rows = scalings.halves(class_ids)
       h, class_ids = h[rows], class_ids[rows]
     return self.with_centers(h, class_ids, g)

@@ -23,8 +23,8 @@ def compare(
   """Figures without sigma, with a constant one and with each candidate's.
 
   Each kind of sigma comes as it is, and with what can be fitted on the validation
-  split, if there is one; on the half that is left of it where a candidate learned from
-  the other.
+  split, if there is one. A candidate that learned from one half of that split is fitted
+  on the other, and its validation figures are of that half.
 
   Args:
     model: with class centers, and trained.
@@ -39,9 +39,11 @@ def compare(
   encoded = {name: model.encode_labelled(batches, verbose)
              for name, batches in splits.items()}
   results = []
-  for sigma_name, g in _kinds_of_sigma(model, names):
-    data = {split: (model.scaling_data if split == 'validation' else model.with_centers)(
-        h, class_ids, g) for split, (h, class_ids) in encoded.items()}
+  for sigma_name, g, training in _kinds_of_sigma(model, names):
+    data = {
+        split: (model.scaling_data(h, class_ids, g, training) if split == 'validation'
+                else model.with_centers(h, class_ids, g))
+        for split, (h, class_ids) in encoded.items()}
     for scaling_name, fitted in _scalings(sigma_name, data.get('validation')):
       results.append({
           'sigma': sigma_name, 'scaling': scaling_name,
@@ -52,11 +54,11 @@ def compare(
 
 
 def _kinds_of_sigma(model, names):
-  """Names, and functions h -> sigma."""
-  yield 'none', np.zeros_like
+  """Names, functions h -> sigma, and what they learned from."""
+  yield 'none', np.zeros_like, 'errors'
   if 'constant' not in names:
-    yield 'constant', np.ones_like
-  yield from zip(names, model.candidates, strict=True)
+    yield 'constant', np.ones_like, 'errors'
+  yield from zip(names, model.candidates, model.confidence_training, strict=True)
 
 
 def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:

@@ -69,11 +69,21 @@ def test_what_it_learned_from_does_not_scale_it():
   model, class_ids = make_model(['held_out']), np.arange(80) % 3
   h = np.arange(160.0, dtype=np.float32).reshape(80, 2)
   _, unseen = scaling.halves(class_ids)
-  data = model.scaling_data(h, class_ids, model.confidence_model)
+  data = model.scaling_data(h, class_ids, model.confidence_model, 'held_out')
   np.testing.assert_array_equal(data.h, h[unseen])
   np.testing.assert_array_equal(data.class_ids, class_ids[unseen])
-  data = make_model(['errors']).scaling_data(h, class_ids, np.ones_like)
+  # The others have all of it.
+  data = model.scaling_data(h, class_ids, np.ones_like, 'errors')
   np.testing.assert_array_equal(data.h, h)
+
+
+def test_the_others_are_scaled_as_they_would_be_without_it():
+  # One half of class 1 lies at its center, the other at the wrong one.
+  held_out = batches([0] * 40 + [200, 0] * 40, [0] * 40 + [1] * 80, copies=1)
+  alone, beside = make_model(['errors']), make_model(['errors', 'held_out'])
+  expected, = alone.fit_sigma_scale(held_out)
+  assert beside.fit_sigma_scale(held_out)[0].sigma_scale == pytest.approx(
+      expected.sigma_scale, rel=1e-3)
 
 
 def test_a_model_that_is_not_compiled_says_so():
