@@ -19,10 +19,11 @@ _MAX_OUTPUT = 1e6
 
 @keras.saving.register_keras_serializable(package='dble_tf')
 class Bounded(keras.constraints.Constraint):
-  """Clips weights after each update."""
+  """Clips weights after each update; what is no number becomes zero."""
 
   def __call__(self, w):
-    return keras.ops.clip(w, -MAX_WEIGHT, MAX_WEIGHT)
+    return keras.ops.clip(
+        keras.ops.where(keras.ops.isnan(w), 0.0, w), -MAX_WEIGHT, MAX_WEIGHT)
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')

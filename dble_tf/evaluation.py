@@ -55,7 +55,7 @@ def predict(
 
 
 def without_sigma(predictions: Predictions) -> Predictions:
-  """The same predictions with sigma = 0, of a DBLE the softmax of Eq. 3."""
+  """The same labels without sigma and temperature: of a DBLE the softmax of Eq. 3."""
   probabilities = tf.nn.softmax(predictions['logits']).numpy()
   rows = np.arange(len(probabilities))
   return {

@@ -21,8 +21,9 @@ _BATCH = 200
 def learn(model: keras.Model, h: np.ndarray, class_ids: np.ndarray) -> None:
   """Trains the candidates of a `DBLE` whose confidence_training is 'held_out'.
 
-  Each goes on from the weights that it has, with an optimizer for itself that has the
-  settings of `confidence_optimizer`.
+  Each goes on from the weights that it has for 500 updates on 200 images each, with an
+  optimizer for itself that has the settings of `confidence_optimizer` and is at the
+  start of its schedule.
 
   Args:
     model: a DBLE, compiled, with class centers.

@@ -22,8 +22,7 @@ class LearningFromErrors(classifier.Classifier):
   Attributes:
     candidates: the confidence models g_phi, from points that the encoder gives to
       sigma > 0.
-    chosen: the place of the one that gives sigma; saved with the config, not among
-      the weights.
+    chosen: the place of the one that gives sigma.
     noise: [U, D], the standard normal vectors behind Eq. 10's samples. Every image
       shares them, so its confidence depends neither on its batch nor on the call.
   """
@@ -260,10 +259,11 @@ def move(
     gradients: Sequence[tf.Tensor],
     variables: Sequence[keras.Variable],
 ) -> None:
-  """Updates phi; gradients that are not finite count as zero."""
+  """Updates phi; gradients that are missing or not finite count as zero."""
   if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
     # A loss-scaling optimizer must see them, and leaves such a step out itself.
     gradients = [
-        tf.where(tf.reduce_all(tf.math.is_finite(gradient)), gradient, 0.0)
+        None if gradient is None
+        else tf.where(tf.reduce_all(tf.math.is_finite(gradient)), gradient, 0.0)
         for gradient in gradients]
   optimizer.apply(gradients, variables)

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from dble_tf import classifier
 from dble_tf import confidence
-from dble_tf import confidence_models
 from dble_tf import held_out_errors
 from dble_tf import prototypes
 from dble_tf import scaling as scalings
@@ -38,10 +37,10 @@ class DBLE(LearningFromErrors, Prototypical):
   ```
 
   Attributes:
-    sigma_scale: [candidates], alpha: what each one's sigma is multiplied by at
-      inference; 1, as in the paper, until `fit_sigma_scale`.
+    sigma_scale: [candidates], alpha: what a candidate's sigma is multiplied by at
+      inference; 1, as in the paper, for all but the one that `fit_sigma_scale` chose.
     temperature: [candidates], T: what distances are divided by there; zero, which
-      counts as one, until `fit_sigma_scale`.
+      counts as one, for all but that one.
   """
 
   confidence_trainings = ('errors', 'all', 'held_out')
@@ -133,7 +132,7 @@ class DBLE(LearningFromErrors, Prototypical):
             or 'held_out' in self.confidence_training)
 
   def complete(self, train, held_out=None, verbose=0) -> None:
-    """Fits the class centers on `train`, then the confidence on `held_out`."""
+    """Fits the class centers on `train`, if there are none, then alpha on `held_out`."""
     super().complete(train, verbose=verbose)
     if self.needs_held_out:
       self.fit_sigma_scale(held_out, verbose)
@@ -151,7 +150,7 @@ class DBLE(LearningFromErrors, Prototypical):
       verbose: 1 shows a progress bar.
 
     Returns:
-      What was fitted, candidate by candidate.
+      What was fitted, candidate by candidate, with the NLL that decided.
     """
     if held_out is None:
       raise UserError(
@@ -161,35 +160,40 @@ class DBLE(LearningFromErrors, Prototypical):
           "other errors, and scaling='none'.")
     self.require_fitted()
     h, class_ids = self.encode_labelled(held_out, verbose)
-    judged = slice(None)
     if 'held_out' in self.confidence_training:
-      rows, judged = scalings.halves(class_ids)
+      rows, _ = scalings.halves(class_ids)
       held_out_errors.learn(self, h[rows], class_ids[rows])
-    fitted, losses = [], []
+    fitted = []
     for g, training in zip(self.candidates, self.confidence_training):
-      fitted.append(scalings.fit(
-          self.scaling_data(h, class_ids, g, training), self.scaling))
-      nll = self.with_centers(h[judged], class_ids[judged], g).nll(
-          fitted[-1].sigma_scale, fitted[-1].temperature)
-      losses.append(nll if np.isfinite(nll) else np.inf)
+      scaled_on, judged_on = self.held_out_data(h, class_ids, g, training)
+      one = scalings.fit(scaled_on, self.scaling)
+      fitted.append(one._replace(nll=judged_on.nll(one.sigma_scale, one.temperature)))
+    losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
     if not np.isfinite(min(losses)):
       raise UserError(
           'No confidence model gives numbers on the held-out images: training has '
           'diverged. Lower the learning rates.')
-    self.sigma_scale.assign([one.sigma_scale for one in fitted])
-    self.temperature.assign([one.temperature for one in fitted])
-    self.choose(int(np.argmin(losses)))
+    best = int(np.argmin(losses))
+    is_best = np.arange(len(fitted)) == best
+    self.sigma_scale.assign(np.where(is_best, fitted[best].sigma_scale, 1.0))
+    self.temperature.assign(np.where(is_best, fitted[best].temperature, 0.0))
+    self.choose(best)
     return fitted
+
+  def load_own_variables(self, store):
+    super().load_own_variables(store)
+    scaled = np.flatnonzero(self.temperature.numpy())
+    if len(scaled):  # The choice is where alpha is, also where weights are all we get.
+      self.choose(int(scaled[0]))
 
   def require_complete(self) -> None:
     """Raises a `UserError` unless centers and, where asked for, alpha are fitted."""
     super().require_complete()
-    if self.needs_held_out and not tf.reduce_all(
-        tf.convert_to_tensor(self.temperature) > 0.0):
+    if self.needs_held_out and not self.temperature[self.chosen] > 0.0:
       raise UserError(
           "This model's sigma has not been scaled yet: call fit_sigma_scale(held_out) "
-          'with batches that the encoder was not trained on, or build the model with '
-          "one confidence model and scaling='none' for sigma as the paper has it.")
+          'with batches that the encoder was not trained on. Sigma as the paper has it '
+          "needs none: one confidence model that learns beside theta, scaling='none'.")
 
   def encode_labelled(
       self, dataset: tf.data.Dataset, verbose: int = 0
@@ -200,25 +204,30 @@ class DBLE(LearningFromErrors, Prototypical):
              for images, class_ids in classifier.labelled_batches(dataset, verbose)]
     return tuple(np.concatenate(parts) for parts in zip(*pairs))
 
-  def scaling_data(
+  def held_out_data(
       self,
       h: np.ndarray,
       class_ids: np.ndarray,
       g: Callable[[np.ndarray], np.ndarray],
-      confidence_training: str = 'errors',
-  ) -> scalings.HeldOut:
-    """What a candidate, or another sigma, is scaled on.
+      confidence_training: str | None = None,
+  ) -> tuple[scalings.HeldOut, scalings.HeldOut]:
+    """What one kind of sigma is scaled on, and what all kinds are judged on.
+
+    Both are all images, except what candidates learned from: those of 'held_out' are
+    not scaled on it, and none is judged on it.
 
     Args:
       h: [n, D], of held-out images.
       class_ids: [n].
       g: h -> sigma.
-      confidence_training: what g has learned from: not scaled on that.
+      confidence_training: what g learned from, if it learned.
     """
-    if confidence_training == 'held_out':
-      _, rows = scalings.halves(class_ids)
-      h, class_ids = h[rows], class_ids[rows]
-    return self.with_centers(h, class_ids, g)
+    everything = self.with_centers(h, class_ids, g)
+    if 'held_out' not in self.confidence_training:
+      return everything, everything
+    _, rows = scalings.halves(class_ids)
+    unseen = self.with_centers(h[rows], class_ids[rows], g)
+    return (unseen if confidence_training == 'held_out' else everything), unseen
 
   def with_centers(
       self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]

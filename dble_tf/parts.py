@@ -23,8 +23,8 @@ def compare(
   """Figures without sigma, with a constant one and with each candidate's.
 
   Each kind of sigma comes as it is, and with what can be fitted on the validation
-  split, if there is one. A candidate that learned from one half of that split is fitted
-  on the other, and its validation figures are of that half.
+  split, if there is one. Where a candidate learned from one half of that split, all
+  validation figures are of the other.
 
   Args:
     model: with class centers, and trained.
@@ -33,35 +33,40 @@ def compare(
     verbose: 1 shows progress bars.
 
   Returns:
-    Dictionaries with sigma (a name), scaling, sigma_scale, temperature, and for each
-    split its figures.
+    Dictionaries with sigma (a name), scaling, sigma_scale, temperature, for each split
+    its figures, and of the test split those of sigma, as it is without scaling.
   """
   encoded = {name: model.encode_labelled(batches, verbose)
              for name, batches in splits.items()}
   results = []
   for sigma_name, g, training in _kinds_of_sigma(model, names):
-    data = {
-        split: (model.scaling_data(h, class_ids, g, training) if split == 'validation'
-                else model.with_centers(h, class_ids, g))
-        for split, (h, class_ids) in encoded.items()}
-    for scaling_name, fitted in _scalings(sigma_name, data.get('validation')):
+    data = {split: model.with_centers(h, class_ids, g)
+            for split, (h, class_ids) in encoded.items()}
+    scaled_on = None
+    if 'validation' in data:
+      scaled_on, data['validation'] = model.held_out_data(
+          *encoded['validation'], g, training)
+    for scaling_name, fitted in _scalings(
+        sigma_name, is_candidate=training is not None, validation=scaled_on):
+      predictions = {split: _predict(some, fitted) for split, some in data.items()}
       results.append({
           'sigma': sigma_name, 'scaling': scaling_name,
           'sigma_scale': fitted.sigma_scale, 'temperature': fitted.temperature,
-          **{split: evaluation.figures(_predict(some, fitted))
-             for split, some in data.items()}})
+          **{split: evaluation.figures(some) for split, some in predictions.items()},
+          'sigma_figures': evaluation.sigma_figures(predictions['test'])})
   return results
 
 
 def _kinds_of_sigma(model, names):
   """Names, functions h -> sigma, and what they learned from."""
-  yield 'none', np.zeros_like, 'errors'
+  yield 'none', np.zeros_like, None
   if 'constant' not in names:
-    yield 'constant', np.ones_like, 'errors'
+    yield 'constant', np.ones_like, None
   yield from zip(names, model.candidates, model.confidence_training, strict=True)
 
 
-def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:
+def _scalings(
+    sigma_name, is_candidate, validation) -> Iterator[tuple[str, scaling.Fitted]]:
   if sigma_name == 'none':
     yield 'none', scaling.Fitted(0.0, 1.0, np.nan)
     if validation is not None:
@@ -69,8 +74,8 @@ def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:
           lambda temperature: validation.nll(0.0, temperature))
     return
   for name in scaling.SCALINGS:
-    # A constant of 1 has no meaning of its own.
-    if name == 'none' and sigma_name != 'constant':
+    # The constant that is compared anyway is 1, which has no meaning of its own.
+    if name == 'none' and is_candidate:
       yield name, scaling.Fitted(1.0, 1.0, np.nan)
     elif name != 'none' and validation is not None:
       yield name, scaling.fit(validation, name)
@@ -78,11 +83,14 @@ def _scalings(sigma_name, validation) -> Iterator[tuple[str, scaling.Fitted]]:
 
 def _predict(data, fitted) -> evaluation.Predictions:
   probabilities = data.probabilities(fitted.sigma_scale, fitted.temperature)
-  label = prototypes.predicted_labels(
-      prototypes.distances(data.h, data.centers)).numpy()
+  distances = prototypes.distances(data.h, data.centers)
+  label = prototypes.predicted_labels(distances).numpy()
+  rows = np.arange(len(label))
   return {
       'label': label,
-      'confidence': probabilities[np.arange(len(label)), label],
+      'confidence': probabilities[rows, label],
       'probabilities': probabilities,
       'true_label': data.class_ids,
+      'distance_to_true': distances.numpy()[rows, data.class_ids],
+      'sigma_mean': data.sigma.mean(axis=-1),
   }

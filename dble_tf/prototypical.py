@@ -113,7 +113,7 @@ class Prototypical(classifier.Classifier):
     self.center_counts.assign(counts)
 
   def complete(self, train, held_out=None, verbose=0) -> None:
-    """Fits the class centers on `train`, unless `fit` has done so."""
+    """Fits the class centers on `train`, unless the model has valid ones already."""
     if not self.has_centers:
       self.fit_centers(train, verbose)
 

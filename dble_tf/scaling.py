@@ -7,7 +7,7 @@ so the search is over a smooth function and gives the same result each time.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,8 @@ SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')
 
 _SIGMA_SCALES = np.geomspace(1e-2, 1e2, 17)
 _TEMPERATURES = (0.05, 20.0)
-_BATCH = 1000
+_BATCH_DISTANCES = 2**22  # Samples times classes times images at a time: 16 MB.
+_KEPT_DISTANCES = 2**27  # And in all: 512 MB.
 
 
 class Fitted(NamedTuple):
@@ -31,7 +32,7 @@ class Fitted(NamedTuple):
   Attributes:
     sigma_scale: alpha >= 0; with 0 there is no sigma.
     temperature: T > 0.
-    nll: of the data that they were fitted on.
+    nll: of held-out images.
   """
 
   sigma_scale: float
@@ -57,21 +58,29 @@ class HeldOut:
   centers: tf.Tensor
   noise: tf.Tensor
 
+  def _terms(self) -> Iterable[confidence.DistanceTerms]:
+    """All matrix products, done once for the whole search where memory allows."""
+    if len(self.h) * len(self.noise) * len(self.centers) > _KEPT_DISTANCES:
+      return self._computed_terms()
+    return self._kept_terms
+
   @functools.cached_property
-  def _terms(self) -> list[confidence.DistanceTerms]:
-    """All matrix products, done once for the whole search."""
-    return [
-        confidence.distance_terms(
-            self.h[start:start + _BATCH], self.sigma[start:start + _BATCH],
-            self.centers, self.noise)
-        for start in range(0, len(self.h), _BATCH)]
+  def _kept_terms(self):
+    return list(self._computed_terms())
+
+  def _computed_terms(self):
+    batch = max(1, _BATCH_DISTANCES // (len(self.noise) * len(self.centers)))
+    for start in range(0, len(self.h), batch):
+      rows = slice(start, start + batch)
+      yield confidence.distance_terms(
+          self.h[rows], self.sigma[rows], self.centers, self.noise)
 
   def probabilities(self, sigma_scale: float, temperature: float = 1.0) -> np.ndarray:
     """Eq. 10 for every class: [n, M]."""
     scale, temperature = (
         tf.constant(number, tf.float32) for number in (sigma_scale, temperature))
     return np.concatenate([
-        _averaged_probabilities(terms, scale, temperature) for terms in self._terms])
+        _averaged_probabilities(terms, scale, temperature) for terms in self._terms()])
 
   def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
     """The mean NLL of these images under Eq. 10."""

@@ -33,7 +33,8 @@ HELP = (
     'per_error+raw_input,constant: what it learns from (errors, all, held_out), its '
     'loss (per_query, per_error), sigma (softplus, log_variance), one for each '
     'dimension or for all (per_dimension, isotropic), its input (layer_norm, '
-    'raw_input), dropout=RATE, weight_decay=FACTOR; constant learns nothing.')
+    'raw_input), of all of which the first is the default; dropout=RATE (0.5), '
+    'weight_decay=FACTOR (--weight_decay); constant learns nothing.')
 
 
 class Candidate(NamedTuple):

@@ -18,6 +18,7 @@ from launch import paper
 from launch import table
 from launch.workdir import Workdir
 
+_AS_PRINTED = {'method': 'dble', 'scaling': 'none'}
 # The rows that a table can have: title and settings.
 ROWS = {
     'vanilla': ('vanilla training', {}),
@@ -29,11 +30,11 @@ ROWS = {
     'vanilla_errors': ('learning from errors in vanilla training', {}),
     'prototypical': ('DBLE without confidence model', {}),
     'dble_all': (
-        'DBLE, calibration learned from all samples',
-        {'method': 'dble', 'confidence_candidates': ['all']}),
+        'DBLE as printed, calibration learned from all samples',
+        {**_AS_PRINTED, 'confidence_candidates': ['all+raw_input']}),
     'dble_errors': (
-        'DBLE, calibration learned from errors',
-        {'method': 'dble', 'confidence_candidates': ['default']}),
+        'DBLE as printed',
+        {**_AS_PRINTED, 'confidence_candidates': ['raw_input']}),
     'dble': ('DBLE', {}),
     'deep_ensemble': ('deep ensemble', {}),
 }
@@ -141,8 +142,9 @@ def write(
   stem = 'ablation' if values.methods == ['ablation'] else 'table'
   paths = _write_table(
       root, stem, rows, results,
-      f'{caption}; time of training, validations included, and number of trained '
-      'parameters relative to vanilla training.')
+      f'{caption}; time of training, validations and all confidence models included, '
+      'and number of trained parameters that answers come from, relative to vanilla '
+      'training.')
   parts = parts_of(results.get('dble', {}))
   if parts:
     rows = {title: table.make_row(title, runs, [], {}, is_single=True)

@@ -22,7 +22,7 @@ from launch import experiment
 from launch import timing
 
 SAMPLES = (1, 10, 20, 100, 1000)
-# What a step costs with the confidence model of the paper, whatever an experiment has.
+# What a step costs with one confidence model, however many an experiment has.
 ONE_PHI = ('--confidence_candidates=default', '--scaling=none')
 # Numbers of classes, and of images a class, that episodes are drawn from.
 POPULATIONS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (10, 10_000))

@@ -60,8 +60,8 @@ def main() -> None:
     raise UserError(
         f'{FLAGS.method} is fitted on images that the encoder was not trained on: hold '
         'some out with --validation_size'
-        + (', or have one confidence model and --scaling=none.'
-           if FLAGS.method == 'dble' else '.'))
+        + (', or have one confidence model that learns from errors or all, and '
+           '--scaling=none.' if FLAGS.method == 'dble' else '.'))
   batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
   with workdir.lock():
     workdir.start(config)

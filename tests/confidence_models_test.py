@@ -125,11 +125,14 @@ def test_it_computes_in_float32_under_any_policy():
     model = confidence_models.confidence_mlp(4)
   finally:
     keras.config.set_dtype_policy('float32')
-  for layer in model.layers:
-    for weight in layer.weights:
-      weight.assign(np.full(weight.shape, confidence_models.MAX_WEIGHT))
+  assert {layer.compute_dtype for layer in model.layers} == {'float32'}
+  # Far beyond float16: the first layer gives 4 e5, the second 2 e11.
+  model.layers[1].kernel.assign(np.full([4, 512], confidence_models.MAX_WEIGHT))
+  model.layers[1].bias.assign(np.full([512], 4e5))
+  model.layers[-1].kernel.assign(np.full([512, 4], confidence_models.MAX_WEIGHT))
   sigma = model(np.array([[1, 2, 3, -4]], np.float16)).numpy()
-  assert sigma.dtype == np.float32 and np.all(np.isfinite(sigma))
+  assert sigma.dtype == np.float32
+  np.testing.assert_allclose(sigma, confidence_models.MAX_SIGMA, rtol=1e-3)
 
 
 def test_an_unknown_parametrisation_is_refused():

@@ -69,12 +69,13 @@ def test_what_it_learned_from_does_not_scale_it():
   model, class_ids = make_model(['held_out']), np.arange(80) % 3
   h = np.arange(160.0, dtype=np.float32).reshape(80, 2)
   _, unseen = scaling.halves(class_ids)
-  data = model.scaling_data(h, class_ids, model.confidence_model, 'held_out')
-  np.testing.assert_array_equal(data.h, h[unseen])
-  np.testing.assert_array_equal(data.class_ids, class_ids[unseen])
-  # The others have all of it.
-  data = model.scaling_data(h, class_ids, np.ones_like, 'errors')
-  np.testing.assert_array_equal(data.h, h)
+  for data in model.held_out_data(h, class_ids, model.confidence_model, 'held_out'):
+    np.testing.assert_array_equal(data.h, h[unseen])
+    np.testing.assert_array_equal(data.class_ids, class_ids[unseen])
+  # Others are scaled on everything, and judged on the same half.
+  scaled_on, judged_on = model.held_out_data(h, class_ids, np.ones_like, 'errors')
+  np.testing.assert_array_equal(scaled_on.h, h)
+  np.testing.assert_array_equal(judged_on.h, h[unseen])
 
 
 def test_the_others_are_scaled_as_they_would_be_without_it():

@@ -128,8 +128,9 @@ def test_nothing_drives_phi_to_nan(arguments, normalisation):
     sigma = model.confidence_model.predict(np.ones([1, 2]), verbose=0)
     assert np.all((sigma >= 0) & (sigma <= confidence_models.MAX_SIGMA))
 
-  # A rate without reason, and a weight decay that multiplies weights by -89 a step.
-  for rate, decay in ((1e6, 0.0), (100.0, 0.9)):
+  # Rates without reason, of which the last makes momentum overflow, and a weight decay
+  # that multiplies weights by -89 a step.
+  for rate, decay in ((1e6, 0.0), (100.0, 0.9), (3e38, 0.9)):
     check(make_model(
         'errors', plain(weight_decay=decay, **arguments), rate,
         normalisation=normalisation), SWAPPED)

@@ -80,6 +80,29 @@ def test_a_constant_sigma_is_what_a_candidate_that_has_learned_nothing_is(result
       find(results, 'constant', 'sigma_scale')['test']['nll'], rel=1e-2)
 
 
+def test_a_constant_candidate_is_shown_as_it_is_too(model):
+  constant = DBLE(model.encoder, confidence_models.constant_sigma(4), 3, num_shots=1)
+  constant.fit_centers(batches(0))
+  results = parts.compare(constant, ['constant'], {'test': batches(2)})
+  assert [(one['sigma'], one['scaling']) for one in results] == [
+      ('none', 'none'), ('constant', 'none')]
+  assert results[1]['sigma_figures']['mean'] == pytest.approx(0.05)
+  assert results[1]['sigma_figures']['rank_correlation'] is None
+
+
+def test_all_are_judged_on_what_no_candidate_has_learned_from(model):
+  learned = DBLE(
+      model.encoder, [confidence_models.confidence_mlp(4) for _ in range(2)], 3,
+      num_shots=1, confidence_training=['errors', 'held_out'], scaling='none')
+  learned.compile('sgd', 'sgd')
+  learned.complete(batches(0), batches(1))
+  fitted = learned.fit_sigma_scale(batches(1))
+  results = parts.compare(
+      learned, ['errors', 'held_out'], {'validation': batches(1), 'test': batches(2)})
+  for one, name in zip(fitted, ('errors', 'held_out')):
+    assert find(results, name, 'none')['validation']['nll'] == pytest.approx(one.nll)
+
+
 def test_accuracy_does_not_depend_on_sigma(results):
   assert len({one['test']['accuracy'] for one in results}) == 1
 

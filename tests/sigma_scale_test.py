@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from dble_tf import confidence_models
 from dble_tf import export
-from dble_tf import metrics
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 
@@ -50,8 +49,9 @@ def test_completing_fits_alpha_by_the_held_out_nll(scaling):
   fitted = model.fit_sigma_scale(batches(1))
   assert nll(model) < before - 1e-3
   assert nll(model) == pytest.approx(min(one.nll for one in fitted), rel=1e-4)
-  np.testing.assert_allclose(
-      model.sigma_scale, [one.sigma_scale for one in fitted], rtol=1e-6)
+  expected = np.ones(2)
+  expected[model.chosen] = fitted[model.chosen].sigma_scale
+  np.testing.assert_allclose(model.sigma_scale, expected, rtol=1e-6)
   has_temperature = scaling == 'sigma_scale_and_temperature'
   assert (model.temperature[model.chosen] != 1.0) == has_temperature
 
@@ -90,9 +90,13 @@ def test_sigma_is_multiplied_and_distances_are_divided():
 
 def test_saving_and_exporting_keep_alpha_and_the_choice(tmp_path):
   model = make_model(scaling='sigma_scale_and_temperature')
-  model.complete(batches(0), batches(1))
-  images, class_ids = some_images(2)
+  model.fit_centers(batches(0))
+  model.sigma_scale.assign([1.0, 3.0])
+  model.temperature.assign([0.0, 0.7])
+  model.choose(1)
+  images, _ = some_images(2)
   expected = model.predict(images, verbose=0)
+  np.testing.assert_allclose(expected['sigma'].mean(), 3 * SIGMAS[1], rtol=0.1)
   model.save(tmp_path / 'model.keras')
   loaded = keras.models.load_model(tmp_path / 'model.keras')
   exported = tf.saved_model.load(str(export.export(model, tmp_path / 'export')))
@@ -100,9 +104,18 @@ def test_saving_and_exporting_keep_alpha_and_the_choice(tmp_path):
                   exported.signatures['serving_default'](images=images)):
     np.testing.assert_allclose(
         answers['confidence'], expected['confidence'], rtol=1e-5)
-  assert loaded.scaling == 'sigma_scale_and_temperature'
-  assert float(tf.reduce_mean(metrics.negative_log_likelihoods(
-      class_ids, expected['probabilities']))) < np.log(3)
+  assert loaded.scaling == 'sigma_scale_and_temperature' and loaded.chosen == 1
+
+
+def test_weights_alone_keep_the_choice(tmp_path):
+  model = make_model((5.0, 0.5), scaling='none')
+  model.complete(batches(0), batches(1))
+  assert model.chosen == 1
+  model.save_weights(tmp_path / 'model.weights.h5')
+  other = make_model((5.0, 0.5), scaling='none')
+  other.load_weights(tmp_path / 'model.weights.h5')
+  assert other.chosen == 1
+  other.require_complete()
 
 
 def test_training_on_makes_what_was_fitted_invalid():

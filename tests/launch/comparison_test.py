@@ -20,15 +20,15 @@ def test_rows_have_the_order_of_the_papers_tables():
     assert comparison.requested_rows(parse(f'--methods={group}')) == rows
 
 
-def test_the_ablations_run_learns_from_all_samples(tmp_path):
-  values = parse('--dataset=digits', '--confidence_candidates=isotropic')
+def test_the_ablations_runs_are_of_dble_as_printed(tmp_path):
+  values = parse('--dataset=digits')
   names = [name for name in values if name != 'methods']
   config = {row: comparison.Run(values, names, epath.Path(tmp_path), row, 7).config
             for row in comparison.ROWS}
-  assert '--method=dble\n' in config['dble_all']
-  assert '--confidence_candidates=all\n' in config['dble_all']
-  assert '--confidence_candidates=default\n' in config['dble_errors']
-  assert '--confidence_candidates=isotropic\n' in config['dble']
+  for row, candidate in (('dble_all', 'all+raw_input'), ('dble_errors', 'raw_input')):
+    for line in ('method=dble', 'scaling=none', f'confidence_candidates={candidate}'):
+      assert f'--{line}\n' in config[row]
+  assert '--scaling=sigma_scale\n' in config['dble']
   assert all('--seed=7\n' in text for text in config.values())
   assert len(set(config.values())) == len(config)
 
