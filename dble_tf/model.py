@@ -41,6 +41,7 @@ class DBLE(LearningFromErrors, Prototypical):
       inference; 1, as in the paper, for all but the one that `fit_sigma_scale` chose.
     temperature: [candidates], T: what distances are divided by there; zero, which
       counts as one, for all but that one.
+    held_out_nll: [candidates], the NLLs that decided.
   """
 
   confidence_trainings = ('errors', 'all', 'held_out')
@@ -65,6 +66,7 @@ class DBLE(LearningFromErrors, Prototypical):
     shape = [len(self.candidates)]
     self.sigma_scale = self.add_state('sigma_scale', shape, 'ones')
     self.temperature = self.add_state('temperature', shape, 'zeros')
+    self.held_out_nll = self.add_state('held_out_nll', shape, 'zeros')
 
   def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
     """Labels images and says how sure it is.
@@ -142,8 +144,9 @@ class DBLE(LearningFromErrors, Prototypical):
   ) -> list[scalings.Fitted]:
     """Fits what `scaling` names for each candidate, and chooses the best by NLL.
 
-    Candidates that learn from held-out errors do so first, on one half of the images,
-    and are fitted on the other, on which then all are judged.
+    Candidates that learn from held-out errors do so first, on one half of the images;
+    then all are fitted and judged on the other half, and the best of them is fitted
+    once more on all that it has not learned from.
 
     Args:
       held_out: batches of (images, class ids) that `fit` has not seen.
@@ -163,17 +166,19 @@ class DBLE(LearningFromErrors, Prototypical):
     if 'held_out' in self.confidence_training:
       rows, _ = scalings.halves(class_ids)
       held_out_errors.learn(self, h[rows], class_ids[rows])
-    fitted = []
-    for g, training in zip(self.candidates, self.confidence_training):
-      scaled_on, judged_on = self.held_out_data(h, class_ids, g, training)
-      one = scalings.fit(scaled_on, self.scaling)
-      fitted.append(one._replace(nll=judged_on.nll(one.sigma_scale, one.temperature)))
+    data = [self.held_out_data(h, class_ids, g, training)
+            for g, training in zip(self.candidates, self.confidence_training)]
+    fitted = [scalings.fit(judged_on, self.scaling) for _, judged_on in data]
     losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
     if not np.isfinite(min(losses)):
       raise UserError(
           'No confidence model gives numbers on the held-out images: training has '
           'diverged. Lower the learning rates.')
     best = int(np.argmin(losses))
+    scaled_on, judged_on = data[best]
+    if scaled_on is not judged_on:
+      fitted[best] = scalings.fit(scaled_on, self.scaling)._replace(nll=losses[best])
+    self.held_out_nll.assign(losses)
     is_best = np.arange(len(fitted)) == best
     self.sigma_scale.assign(np.where(is_best, fitted[best].sigma_scale, 1.0))
     self.temperature.assign(np.where(is_best, fitted[best].temperature, 0.0))
@@ -211,7 +216,7 @@ class DBLE(LearningFromErrors, Prototypical):
       g: Callable[[np.ndarray], np.ndarray],
       confidence_training: str | None = None,
   ) -> tuple[scalings.HeldOut, scalings.HeldOut]:
-    """What one kind of sigma is scaled on, and what all kinds are judged on.
+    """What one kind of sigma can be scaled on, and what all kinds are judged on.
 
     Both are all images, except what candidates learned from: those of 'held_out' are
     not scaled on it, and none is judged on it.
@@ -242,7 +247,8 @@ class DBLE(LearningFromErrors, Prototypical):
   def make_train_function(self, force=False):
     # Training moves theta and phi: what was fitted to them fits no more.
     self.sigma_scale.assign(tf.ones_like(self.sigma_scale))
-    self.temperature.assign(tf.zeros_like(self.temperature))
+    for state in (self.temperature, self.held_out_nll):
+      state.assign(tf.zeros_like(state))
     self.choose(0)
     return super().make_train_function(force)
 

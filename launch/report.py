@@ -69,6 +69,7 @@ def write(
         'scaling': model.scaling,
         'sigma_scale': float(model.sigma_scale[model.chosen]),
         'temperature': float(model.temperature[model.chosen]) or 1.0,
+        'held_out_nll': dict(zip(names, model.held_out_nll.numpy().tolist())),
     }
     results['parts'] = parts.compare(
         model, names,

@@ -83,8 +83,9 @@ def test_the_others_are_scaled_as_they_would_be_without_it():
   held_out = batches([0] * 40 + [200, 0] * 40, [0] * 40 + [1] * 80, copies=1)
   alone, beside = make_model(['errors']), make_model(['errors', 'held_out'])
   expected, = alone.fit_sigma_scale(held_out)
-  assert beside.fit_sigma_scale(held_out)[0].sigma_scale == pytest.approx(
-      expected.sigma_scale, rel=1e-3)
+  fitted = beside.fit_sigma_scale(held_out)
+  assert (beside.chosen, fitted[0].sigma_scale) == (
+      0, pytest.approx(expected.sigma_scale, rel=1e-3))
 
 
 def test_a_model_that_is_not_compiled_says_so():

@@ -97,6 +97,8 @@ def test_sigma_is_scaled_on_the_validation_split(finished):
   chosen = metrics['confidence_model']
   assert (chosen['chosen'], chosen['scaling']) == ('default', 'sigma_scale')
   assert chosen['sigma_scale'] == pytest.approx(part['sigma_scale'], rel=1e-4)
+  assert chosen['held_out_nll'] == {
+      'default': pytest.approx(part['validation']['nll'], rel=1e-4)}
   for split in ('validation', 'test'):
     assert metrics[split] == pytest.approx(part[split], rel=1e-3)
   assert f'sigma times {part["sigma_scale"]:.3g}' in done.stdout
