@@ -24,7 +24,7 @@ def reliability_diagram(
   """
   canvas = figure.Figure(figsize=(4.2 * len(methods), 5), layout='constrained')
   panels = canvas.subplots(
-      2, len(methods), sharex=True, squeeze=False, height_ratios=[3, 1])
+      2, len(methods), sharex=True, sharey='row', squeeze=False, height_ratios=[3, 1])
   for column, (title, predictions) in enumerate(methods.items()):
     is_correct = predictions['label'] == predictions['true_label']
     bins = metrics.calibration_bins(
