@@ -1,7 +1,8 @@
-"""A factor on sigma, and a temperature, fitted by NLL on held-out representations.
+"""A factor on sigma, and a temperature, fitted on held-out representations.
 
-Phi learns from errors alone what sigma would suit them; the factor makes it suit all
-images. Every evaluation samples with the same noise, which is the noise of inference,
+Phi learns from errors alone what sigma would suit them; the factor, of the smallest NLL,
+makes it suit all images. What has the smallest NLL over all classes can still be too
+sure or too unsure of the label: the temperature makes the confidence in it right. Every evaluation samples with the same noise, which is the noise of inference,
 so the search is over a smooth function and gives the same result each time.
 """
 
@@ -24,6 +25,7 @@ _SIGMA_SCALES = np.geomspace(1e-2, 1e2, 17)
 _TEMPERATURES = (0.05, 20.0)
 _BATCH_DISTANCES = 2**22  # Samples times classes times images at a time: 16 MB.
 _KEPT_DISTANCES = 2**27  # And in all: 512 MB.
+_TINY = np.float32(2**-24)
 
 
 class Fitted(NamedTuple):
@@ -87,6 +89,20 @@ class HeldOut:
     return float(tf.reduce_mean(metrics.negative_log_likelihoods(
         self.class_ids, self.probabilities(sigma_scale, temperature))))
 
+  @functools.cached_property
+  def _labels(self) -> np.ndarray:
+    return prototypes.predicted_labels(
+        prototypes.distances(self.h, self.centers)).numpy()
+
+  def confidence_nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
+    """The mean NLL of the label (Eq. 6) being right or wrong, by its confidence."""
+    confidences = np.take_along_axis(
+        self.probabilities(sigma_scale, temperature), self._labels[:, np.newaxis], 1)
+    # Float32 knows nothing between this and one.
+    confidences = np.clip(confidences[:, 0], _TINY, 1 - _TINY).astype(np.float64)
+    return -float(np.mean(np.where(
+        self._labels == self.class_ids, np.log(confidences), np.log1p(-confidences))))
+
 
 @tf.function(reduce_retracing=True)
 def _averaged_probabilities(terms, sigma_scale, temperature):
@@ -101,20 +117,20 @@ def halves(class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(held_out: HeldOut, scaling: str) -> Fitted:
-  """Finds what `scaling` names; what it does not name stays 1."""
+  """Finds what `scaling` names; what it does not name stays 1.
+
+  With a temperature, alpha is that of the smallest NLL at its best T; then T is fitted
+  to whether labels are right.
+  """
   if scaling == 'none':
     return Fitted(1.0, 1.0, held_out.nll(1.0))
   if scaling == 'sigma_scale':
     return fit_sigma_scale(held_out.nll)
-  best_temperatures = {}
-
-  def nll(sigma_scale):
-    best_temperatures[sigma_scale] = fit_temperature(
-        lambda temperature: held_out.nll(sigma_scale, temperature))
-    return best_temperatures[sigma_scale].nll
-
-  sigma_scale = fit_sigma_scale(nll).sigma_scale
-  return best_temperatures[sigma_scale]._replace(sigma_scale=sigma_scale)
+  alpha = fit_sigma_scale(lambda scale: fit_temperature(
+      lambda temperature: held_out.nll(scale, temperature)).nll).sigma_scale
+  temperature = fit_temperature(
+      lambda temperature: held_out.confidence_nll(alpha, temperature)).temperature
+  return Fitted(alpha, temperature, held_out.nll(alpha, temperature))
 
 
 def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:

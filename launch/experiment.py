@@ -54,9 +54,9 @@ def define_flags(values: flags.FlagValues) -> list[str]:
           'passes of mc_dropout.', lower_bound=1)
   strings('confidence_candidates', [candidates.DEFAULT], f'dble: {candidates.HELP}')
   validator('confidence_candidates', _are_candidates)
-  enum('scaling', 'sigma_scale', SCALINGS, 'dble: what is fitted by NLL on the '
-       'validation split, a factor on sigma alone or with a temperature; none: sigma '
-       'as the paper has it.')
+  enum('scaling', 'sigma_scale', SCALINGS, 'dble: what is fitted on the validation '
+       'split, a factor on sigma alone, by NLL, or with a temperature, by whether labels '
+       'are right; none: sigma as the paper has it.')
 
   real('dropout', 0.5, 'mc_dropout: the share of the representation that a pass drops.',
        lower_bound=0, upper_bound=0.99)

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 from scipy.spatial import distance
+from sklearn import metrics as sklearn_metrics
 
 from dble_tf import confidence
 from dble_tf import scaling
@@ -76,14 +77,31 @@ def test_a_temperature_alone_is_that_of_temperature_scaling():
   assert fitted.nll == pytest.approx(nll_by_hand(data, 0.0, expected), abs=1e-5)
 
 
-def test_with_a_temperature_it_is_at_least_as_good_as_with_either():
+def test_the_confidences_nll_is_sklearns_log_loss_of_being_right():
+  data = make_data(1.5)
+  probabilities = data.probabilities(0.7, 0.8)
+  labels = distance.cdist(data.h, data.centers).argmin(axis=1)
+  confidences = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+  assert data.confidence_nll(0.7, 0.8) == pytest.approx(
+      sklearn_metrics.log_loss(labels == data.class_ids, confidences), rel=1e-5)
+
+
+def test_with_a_temperature_alpha_has_the_best_nll_and_t_the_best_confidence():
   data = make_data(2.0)
   both = scaling.fit(data, 'sigma_scale_and_temperature')
-  assert both.nll <= scaling.fit(data, 'sigma_scale').nll + 1e-5
-  assert both.nll <= scaling.fit_temperature(
-      lambda temperature: data.nll(0.0, temperature)).nll + 1e-5
+  temperatures = np.geomspace(0.1, 10, 60)
+  best_nll = lambda scale: min(data.nll(scale, t) for t in temperatures)
+  assert best_nll(both.sigma_scale) <= min(
+      best_nll(scale) for scale in (0.0, *np.geomspace(0.02, 20, 15))) + 1e-4
+  losses = [data.confidence_nll(both.sigma_scale, t) for t in temperatures]
+  assert both.temperature == pytest.approx(temperatures[np.argmin(losses)], rel=0.1)
   assert both.nll == pytest.approx(
       nll_by_hand(data, both.sigma_scale, both.temperature), rel=1e-4)
+
+
+def test_a_confidence_of_one_that_is_wrong_is_a_large_loss_but_a_number():
+  data = make_data(2.0)
+  assert 1 < data.confidence_nll(0.0, 1e-6) < 17
 
 
 def test_what_is_no_number_is_never_the_best():
