@@ -146,14 +146,15 @@ class DBLE(LearningFromErrors, Prototypical):
 
     Candidates that learn from held-out errors do so first, on one half of the images;
     then all are fitted and judged on the other half, and the best of them is fitted
-    once more on all that it has not learned from.
+    once more on all that it has not learned from. Where not even the best lowers the
+    NLL by more than the standard error of that gain, there is no sigma: alpha is 0.
 
     Args:
       held_out: batches of (images, class ids) that `fit` has not seen.
       verbose: 1 shows a progress bar.
 
     Returns:
-      What was fitted, candidate by candidate, with the NLL that decided.
+      What was fitted, candidate by candidate, with the NLL that decided between them.
     """
     if held_out is None:
       raise UserError(
@@ -176,7 +177,9 @@ class DBLE(LearningFromErrors, Prototypical):
           'diverged. Lower the learning rates.')
     best = int(np.argmin(losses))
     scaled_on, judged_on = data[best]
-    if scaled_on is not judged_on:
+    if self.scaling != 'none' and not scalings.pays(judged_on, fitted[best]):
+      fitted[best] = scalings.NO_SIGMA._replace(nll=losses[best])
+    elif scaled_on is not judged_on:
       fitted[best] = scalings.fit(scaled_on, self.scaling)._replace(nll=losses[best])
     self.held_out_nll.assign(losses)
     is_best = np.arange(len(fitted)) == best

@@ -68,7 +68,7 @@ def _kinds_of_sigma(model, names):
 def _scalings(
     sigma_name, is_candidate, validation) -> Iterator[tuple[str, scaling.Fitted]]:
   if sigma_name == 'none':
-    yield 'none', scaling.Fitted(0.0, 1.0, np.nan)
+    yield 'none', scaling.NO_SIGMA
     if validation is not None:
       yield 'temperature', scaling.fit_temperature(
           lambda temperature: validation.nll(0.0, temperature))

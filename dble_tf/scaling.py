@@ -2,8 +2,9 @@
 
 Phi learns from errors alone what sigma would suit them; the factor, of the smallest NLL,
 makes it suit all images. What has the smallest NLL over all classes can still be too
-sure or too unsure of the label: the temperature makes the confidence in it right. Every evaluation samples with the same noise, which is the noise of inference,
-so the search is over a smooth function and gives the same result each time.
+sure or too unsure of the label: the temperature makes the confidence in it right.
+Every evaluation samples with the same noise, which is the noise of inference, so the
+search is over a smooth function and gives the same result each time.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from scipy import optimize
+from scipy import stats
 
 from dble_tf import confidence
 from dble_tf import metrics
@@ -40,6 +42,9 @@ class Fitted(NamedTuple):
   sigma_scale: float
   temperature: float
   nll: float
+
+
+NO_SIGMA = Fitted(0.0, 1.0, np.nan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +89,14 @@ class HeldOut:
     return np.concatenate([
         _averaged_probabilities(terms, scale, temperature) for terms in self._terms()])
 
+  def nlls(self, sigma_scale: float, temperature: float = 1.0) -> np.ndarray:
+    """The NLL of each image under Eq. 10: [n]."""
+    return metrics.negative_log_likelihoods(
+        self.class_ids, self.probabilities(sigma_scale, temperature)).numpy()
+
   def nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
-    """The mean NLL of these images under Eq. 10."""
-    return float(tf.reduce_mean(metrics.negative_log_likelihoods(
-        self.class_ids, self.probabilities(sigma_scale, temperature))))
+    """Their mean."""
+    return float(self.nlls(sigma_scale, temperature).mean(dtype=np.float64))
 
   @functools.cached_property
   def _labels(self) -> np.ndarray:
@@ -131,6 +140,16 @@ def fit(held_out: HeldOut, scaling: str) -> Fitted:
   temperature = fit_temperature(
       lambda temperature: held_out.confidence_nll(alpha, temperature)).temperature
   return Fitted(alpha, temperature, held_out.nll(alpha, temperature))
+
+
+def pays(held_out: HeldOut, fitted: Fitted) -> bool:
+  """Whether sigma and T lower the NLL by more than the standard error of that.
+
+  What they gain over distances as they are is a mean over images; a gain that other
+  images could as well have turned into a loss is none.
+  """
+  gains = held_out.nlls(0.0) - held_out.nlls(fitted.sigma_scale, fitted.temperature)
+  return bool(gains.mean() > stats.sem(gains))
 
 
 def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:

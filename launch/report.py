@@ -114,8 +114,11 @@ def show(workdir: Workdir) -> None:
               f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
   if 'confidence_model' in results:
     chosen = results['confidence_model']
-    print(f'\nconfidence model "{chosen["chosen"]}", sigma times '
-          f'{chosen["sigma_scale"]:.3g}, distances over {chosen["temperature"]:.3g}')
+    if chosen['sigma_scale']:
+      print(f'\nconfidence model "{chosen["chosen"]}", sigma times '
+            f'{chosen["sigma_scale"]:.3g}, distances over {chosen["temperature"]:.3g}')
+    else:
+      print('\nno sigma: none pays on the validation split')
   print()
   for title, path in (
       ('figures', workdir.metrics), ('plot', workdir.reliability),

@@ -110,6 +110,19 @@ def test_what_is_no_number_is_never_the_best():
   assert fitted.sigma_scale == pytest.approx(np.e, rel=0.02)
 
 
+@pytest.mark.parametrize('gains, expected', [
+    ([0.3, 0.1, 0.3, 0.1], True),  # 0.2, give or take 0.06.
+    ([0.9, -0.7, 0.9, -0.7], False),  # 0.1, give or take 0.46.
+    ([-0.3, -0.1, -0.3, -0.1], False)])
+def test_sigma_pays_where_its_gain_is_above_the_standard_error(gains, expected):
+  class Gains:
+    def nlls(self, sigma_scale, temperature=1.0):
+      return 1.0 - np.array(gains) if (sigma_scale, temperature) == (2.0, 0.5) else (
+          np.ones(4) if (sigma_scale, temperature) == (0.0, 1.0) else None)
+
+  assert scaling.pays(Gains(), scaling.Fitted(2.0, 0.5, np.nan)) == expected
+
+
 def test_halves_have_as_many_of_each_class():
   class_ids = np.array([0, 1] * 10 + [2] * 4)
   first, second = scaling.halves(class_ids)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import special
 
 from dble_tf import confidence_models
 from dble_tf import export
@@ -13,10 +14,10 @@ from dble_tf.model import DBLE
 SIGMAS = (0.05, 0.9)
 
 
-def make_model(sigmas=SIGMAS, **arguments):
+def make_model(sigmas=SIGMAS, distance_scale=0.03, **arguments):
   keras.utils.set_random_seed(0)
   encoder = keras.Sequential([
-      keras.Input([4, 1, 1], dtype='uint8'), keras.layers.Rescaling(0.03),
+      keras.Input([4, 1, 1], dtype='uint8'), keras.layers.Rescaling(distance_scale),
       keras.layers.Flatten()])
   model = DBLE(
       encoder, [confidence_models.confidence_mlp(4, dropout=0.0, initial_sigma=sigma)
@@ -43,7 +44,8 @@ def nll(model, seed=1):
 
 @pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
 def test_completing_fits_alpha_by_the_held_out_nll(scaling):
-  model = make_model(scaling=scaling)
+  # Distances that are too sure: a sigma pays.
+  model = make_model(distance_scale=0.1, scaling=scaling)
   model.fit_centers(batches(0))
   before = nll(model)
   fitted = model.fit_sigma_scale(batches(1))
@@ -54,6 +56,24 @@ def test_completing_fits_alpha_by_the_held_out_nll(scaling):
   np.testing.assert_allclose(model.sigma_scale, expected, rtol=1e-6)
   has_temperature = scaling == 'sigma_scale_and_temperature'
   assert (model.temperature[model.chosen] != 1.0) == has_temperature
+
+
+@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
+def test_where_distances_are_calibrated_there_is_no_sigma(scaling):
+  model = make_model([0.5], scaling=scaling)
+  model.fit_centers(batches(0))
+  images, _ = some_images(1, 3000)
+  softmax = lambda distances: special.softmax(-distances, axis=1)
+  true_probabilities = softmax(model.predict(images, verbose=0)['distances'])
+  uniform = np.random.default_rng(0).uniform(size=[len(images), 1])
+  class_ids = (uniform > true_probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
+  fitted, = model.fit_sigma_scale(
+      tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(500))
+  assert (fitted.sigma_scale, fitted.temperature) == (0.0, 1.0)
+  answers = model.predict(images[:50], verbose=0)
+  np.testing.assert_allclose(
+      answers['probabilities'], softmax(answers['distances']), atol=1e-5)
+  model.require_complete()
 
 
 def test_without_scaling_the_better_candidate_is_chosen_as_it_is():

@@ -89,21 +89,23 @@ def test_validation_and_centers_come_from_their_own_splits(finished):
       rtol=1e-3, atol=1e-4)
 
 
-def test_sigma_is_scaled_on_the_validation_split(finished):
+def test_a_sigma_that_does_not_pay_on_the_validation_split_is_left_out(finished):
   workdir, done = finished
   metrics = json.loads((workdir / 'metrics.json').read_text())
-  part, = [part for part in metrics['parts']
-           if (part['sigma'], part['scaling']) == ('default', 'sigma_scale')]
+  parts = {(part['sigma'], part['scaling']): part for part in metrics['parts']}
+  scaled, plain = parts['default', 'sigma_scale'], parts['none', 'none']
   chosen = metrics['confidence_model']
-  assert (chosen['chosen'], chosen['scaling']) == ('default', 'sigma_scale')
-  assert chosen['sigma_scale'] == pytest.approx(part['sigma_scale'], rel=1e-4)
   assert chosen['held_out_nll'] == {
-      'default': pytest.approx(part['validation']['nll'], rel=1e-4)}
+      'default': pytest.approx(scaled['validation']['nll'], rel=1e-4)}
+  # So little that 200 images cannot tell it from chance.
+  assert scaled['validation']['nll'] == pytest.approx(
+      plain['validation']['nll'], rel=0.03)
+  assert (chosen['sigma_scale'], chosen['temperature']) == (0.0, 1.0)
   for split in ('validation', 'test'):
-    assert metrics[split] == pytest.approx(part[split], rel=1e-3)
-  assert f'sigma times {part["sigma_scale"]:.3g}' in done.stdout
+    assert metrics[split] == pytest.approx(plain[split], rel=1e-3)
+  assert 'no sigma' in done.stdout
   model = keras.models.load_model(workdir / 'model.keras')
-  np.testing.assert_allclose(model.sigma_scale, [chosen['sigma_scale']], rtol=1e-6)
+  np.testing.assert_array_equal(model.sigma_scale, [0.0])
 
 
 def load_in_a_new_process(workdir):
