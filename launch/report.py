@@ -56,8 +56,8 @@ def write(
       plots.reliability_diagram(workdir.reliability, panels)
       if 'sigma_mean' in predictions:
         results['sigma'] = evaluation.sigma_figures(predictions)
-      if 'sigma_mean' in predictions and 'distance_to_true' in predictions:
-        plots.sigma(workdir.sigma, predictions)
+        if 'distance_to_true' in predictions and results['sigma']['mean'] > 0:
+          plots.sigma(workdir.sigma, predictions)
       predictions.pop('logits', None)
       with atomic.replacing(workdir.predictions) as temporary:
         with temporary.open('wb') as file:

@@ -59,6 +59,19 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
   assert str(workdir.export / '1') in shown
 
 
+def test_sigma_is_plotted_where_there_is_one(trained, tmp_path, capsys):
+  model, data = trained
+  for alpha in (1.0, 0.0):
+    workdir = workdirs.Workdir(tmp_path / str(alpha))
+    model.sigma_scale.assign([alpha])
+    report.write(workdir, model, data, 16, FACTS)
+    report.show(workdir)
+    shown = capsys.readouterr().out
+    assert (workdir.sigma.exists() == (str(workdir.sigma) in shown)
+            == ('no sigma' not in shown) == (alpha > 0))
+  model.sigma_scale.assign([1.0])
+
+
 def test_a_method_without_sigma_is_reported_without_it(trained, tmp_path, capsys):
   _, data = trained
   workdir = workdirs.Workdir(tmp_path)

@@ -21,7 +21,7 @@ def test_a_run_leaves_everything_it_promises_and_says_where(finished):
   workdir, done = finished
   assert done.returncode == 0, done.stderr
   for name in ('config.flags', 'metrics.json', 'predictions.npz', 'model.keras',
-               'tensorboard', 'plots/reliability.png', 'plots/sigma.png', 'export/1'):
+               'tensorboard', 'plots/reliability.png', 'export/1'):
     assert (workdir / name).exists(), name
     assert str(workdir / name) in done.stdout, name
   assert not incomplete(workdir)
