@@ -33,7 +33,7 @@ flags.DEFINE_string('model', 'digits', 'Its name on the server, as in models.con
 flags.DEFINE_string('saved_model', None, 'A version of an export, to be asked without a '
                     'server.')
 flags.DEFINE_enum('format', 'table', ['table', 'json', 'csv'], 'Of the output.')
-flags.DEFINE_integer('batch_size', 32, 'Most files a request.', lower_bound=1)
+flags.DEFINE_integer('files_per_request', 32, 'At most.', lower_bound=1)
 flags.DEFINE_float('timeout', 60, 'Seconds to wait for an answer.', lower_bound=0.001)
 
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
   ask = make_client()
   rows, skipped = [], 0
   try:
-    for batch in batches(paths, FLAGS.batch_size):
+    for batch in batches(paths, FLAGS.files_per_request):
       answered, problems = ask_each(ask, batch)
       rows += answered
       skipped += len(problems)
@@ -82,7 +82,7 @@ def find_files(arguments: Sequence[str]) -> list[pathlib.Path]:
 
 
 def batches(
-    paths: Sequence[pathlib.Path], batch_size: int
+    paths: Sequence[pathlib.Path], most: int
 ) -> Iterator[list[tuple[pathlib.Path, bytes | OSError]]]:
   """Paths with what is in them, or why it cannot be read, a request's worth at a time."""
   batch, size = [], 0
@@ -93,7 +93,7 @@ def batches(
     except OSError as error:
       content = error
     batch.append((path, content))
-    if len(batch) == batch_size or size >= _REQUEST_BYTES:
+    if len(batch) == most or size >= _REQUEST_BYTES:
       yield batch
       batch, size = [], 0
   if batch:

@@ -14,15 +14,8 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
-
-from dble_tf.errors import UserError
-
-try:
-  from tensorflow_serving.apis import predict_pb2
-  from tensorflow_serving.apis import prediction_service_pb2_grpc
-except ImportError as error:
-  raise UserError('This needs tensorflow-serving-api: pip install -r '
-                  'requirements-serving.txt') from error
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 

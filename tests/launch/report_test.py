@@ -55,7 +55,7 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
   assert 'tiny, dble, seed 3: 1,000 steps in 2 s, 12,346 images/s' in shown
   assert f"{100 * results['test']['accuracy']:.2f} %" in shown
   assert f"{results['validation']['nll']:.4f}" in shown
-  assert str(workdir.export / '1') in shown
+  assert str(workdir.export / 'model' / '1') in shown
 
 
 def test_a_method_without_sigma_is_reported_without_it(trained, tmp_path, capsys):

@@ -21,7 +21,8 @@ def test_a_run_leaves_everything_it_promises_and_says_where(finished):
   workdir, done = finished
   assert done.returncode == 0, done.stderr
   for name in ('config.flags', 'metrics.json', 'predictions.npz', 'model.keras',
-               'tensorboard', 'plots/reliability.png', 'plots/sigma.png', 'export/1'):
+               'tensorboard', 'plots/reliability.png', 'plots/sigma.png',
+               'export/digits/1'):
     assert (workdir / name).exists(), name
     assert str(workdir / name) in done.stdout, name
   assert not incomplete(workdir)
@@ -61,7 +62,7 @@ def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
   predictions = np.load(workdir / 'predictions.npz')
   images = datasets.load('digits').test.images
   model = keras.models.load_model(workdir / 'model.keras')
-  served = tf.saved_model.load(str(workdir / 'export' / '1')).signatures[
+  served = tf.saved_model.load(str(workdir / 'export' / 'digits' / '1')).signatures[
       'serving_default'](images=tf.constant(images))
   for outputs in (model.predict(images, verbose=0), served):
     np.testing.assert_array_equal(outputs['label'], predictions['label'])
@@ -125,8 +126,8 @@ def test_plain_training_goes_the_same_way(train_digits, tmp_path):
   predictions = np.load(tmp_path / 'predictions.npz')
   assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
   load_in_a_new_process(tmp_path)
-  exported = tf.saved_model.load(str(tmp_path / 'export' / '1'))
-  served = exported.serve(datasets.load('digits', validation_size=200).test.images)
+  exported = tf.saved_model.load(str(tmp_path / 'export' / 'digits' / '1'))
+  served = exported.serving_default(datasets.load('digits', validation_size=200).test.images)
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
 
@@ -203,7 +204,7 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
   assert done.returncode == 0, done.stderr
   assert json.loads((tmp_path / 'metrics.json').read_text())['seed'] == 1
   # Servers see a new version.
-  assert {path.name for path in (tmp_path / 'export').iterdir()} == {'1', '2'}
+  assert {path.name for path in (tmp_path / 'export' / 'digits').iterdir()} == {'1', '2'}
 
 
 @pytest.mark.parametrize('arguments, message', [
