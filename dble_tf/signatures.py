@@ -39,6 +39,7 @@ def signatures(
   images_spec = tf.TensorSpec([None, *shape], dtype, name='images')
   bytes_spec = tf.TensorSpec([None], tf.string, name='image_bytes')
 
+  @tf.function(input_signature=[images_spec])  # Once in the graph, for both.
   def answers(images):
     outputs = model.serve(images)
     return _finite({

@@ -1,3 +1,4 @@
+import io
 import json
 import pathlib
 import subprocess
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from PIL import Image
 from tensorflow_serving.apis import prediction_log_pb2
 
 from dble_tf import export
@@ -197,6 +199,36 @@ def test_bytes_that_are_no_image_fail_their_request_and_nothing_else(
   tiny.assert_same(
       loaded.run('serving_bytes', image_bytes=np.array(good, object)), expected,
       slice(0, 1))
+
+
+@st.composite
+def pictures(draw):
+  """A file of any kind, and its pixels where they can be told without decoding it."""
+  pixels = draw(arrays.arrays(np.uint8, SHAPE))
+  mode = draw(st.sampled_from(['1', 'P', 'L', 'LA', 'RGB', 'RGBA', 'I;16', 'CMYK']))
+  picture = Image.fromarray(pixels[..., 0])
+  if mode == 'I;16':
+    picture = Image.fromarray(257 * pixels[..., 0].astype(np.uint16))
+  elif mode == 'CMYK':
+    picture = picture.convert('RGB').convert(mode)
+    pixels = None  # JPEG rounds.
+  else:
+    picture = picture.convert(mode, dither=Image.Dither.NONE)
+    pixels = np.where(pixels < 128, 0, 255).astype(np.uint8) if mode == '1' else pixels
+  buffer = io.BytesIO()
+  picture.save(buffer, 'JPEG' if mode == 'CMYK' else 'PNG')
+  return buffer.getvalue(), pixels
+
+
+@settings(max_examples=80, deadline=None)
+@given(pictures())
+def test_a_picture_of_any_kind_gets_the_answer_for_its_pixels(loaded, picture):
+  file, pixels = picture
+  outputs = loaded.run('serving_bytes', image_bytes=np.array([file], object))
+  assert np.isfinite(outputs['probabilities']).all()
+  if pixels is not None:
+    tiny.assert_same(
+        outputs, loaded.run('serving_default', images=pixels[np.newaxis]))
 
 
 @pytest.mark.parametrize('files, message', [

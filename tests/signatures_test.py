@@ -2,6 +2,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from dble_tf import baselines
 from dble_tf.errors import UserError
@@ -62,6 +66,27 @@ def test_no_answer_is_nan(name, value, message):
   images[1] = value
   with pytest.raises(tf.errors.InvalidArgumentError, match=message):
     function(images)
+
+
+@pytest.fixture(scope='module')
+def of_floats():
+  available = signatures(plain([2, 2, 1], 'float32'), 'ab', 0.0)
+  return {name: tf.function(signature.function)
+          for name, signature in available.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays.arrays(np.float32, (3, 2, 2, 1), elements=st.floats(width=32)))
+def test_any_floats_get_finite_answers_or_an_error(of_floats, images):
+  for name in ('serving_default', 'embed'):
+    try:
+      outputs = of_floats[name](images)
+    except tf.errors.InvalidArgumentError as error:
+      assert 'finite number' in str(error)
+    else:
+      assert np.isfinite(images).all()
+      assert all(np.isfinite(values).all() for values in outputs.values()
+                 if values.dtype.is_floating)
 
 
 def test_files_reach_an_encoder_of_floats_as_numbers_up_to_255():

@@ -119,7 +119,7 @@ def test_a_new_process_loads_the_model_with_the_package_alone(finished):
 
 
 def test_plain_training_goes_the_same_way(train_digits, tmp_path):
-  process = train_digits(tmp_path, '--method=vanilla')
+  process = train_digits(tmp_path, '--method=vanilla', '--target_coverage=0.5')
   assert process.returncode == 0, process.stderr
   metrics = json.loads((tmp_path / 'metrics.json').read_text())
   assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
@@ -130,6 +130,9 @@ def test_plain_training_goes_the_same_way(train_digits, tmp_path):
   served = exported.serving_default(datasets.load('digits', validation_size=200).test.images)
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
+  manifest = json.loads((tmp_path / 'export/digits/1/manifest.json').read_text())
+  assert manifest['abstention']['validation']['coverage'] == pytest.approx(0.5)
+  assert manifest['abstention']['test']['coverage'] == served['accept'].numpy().mean()
 
 
 @pytest.mark.parametrize('method, message', [
@@ -213,6 +216,7 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
     (['--encoder=vgg11'], 'vgg11 needs images of at least 32x32'),
     (['--validation_size=3'], 'validation split of 3 images'),
     (['--learning_rate=fast'], 'learning_rate'),
+    (['--target_risk=0.1', '--validation_size=0', '--scaling=none'], '--validation_size'),
     (['--flagfile=no_such.flags'], 'no_such.flags'),
 ])
 def test_a_bad_setting_is_named_before_any_work(
