@@ -24,11 +24,13 @@ class Target(NamedTuple):
   def check(self) -> None:
     """Refuses what cannot be a target."""
     if self.risk is not None and self.coverage is not None:
-      raise UserError('Choose a target risk or a target coverage: each decides the other.')
+      raise UserError(
+          'Choose a target risk or a target coverage: each decides the other.')
     if self.risk is not None and not 0 < self.risk < 1:
       raise UserError(f'A target risk lies between 0 and 1, unlike {self.risk}.')
     if self.coverage is not None and not 0 < self.coverage <= 1:
-      raise UserError(f'A target coverage is above 0 and at most 1, unlike {self.coverage}.')
+      raise UserError(
+          f'A target coverage is above 0 and at most 1, unlike {self.coverage}.')
 
   @property
   def is_given(self) -> bool:
@@ -46,8 +48,8 @@ def threshold(
 
   For a coverage: the highest threshold that accepts at least that share.
 
-  Answers of the same confidence are accepted or refused together, and the threshold lies
-  halfway to the next confidence below, so that rounding does not decide.
+  Answers of the same confidence are accepted or refused together, and the threshold
+  lies halfway to the next confidence below, so that rounding does not decide.
 
   Args:
     target: the risk or the coverage.
@@ -59,8 +61,8 @@ def threshold(
     return 0.0
   if not len(confidence):
     raise UserError(
-        'A threshold is chosen on images that the encoder was not trained on, and there '
-        'are none: hold some out with --validation_size.')
+        'A threshold is chosen on images that the encoder was not trained on, and '
+        'there are none: hold some out with --validation_size.')
   if not np.isfinite(confidence).all():
     raise UserError('Some confidences are no numbers: training has diverged.')
   # Distinct confidences, the highest first, and what is accepted down to each.

@@ -1,7 +1,8 @@
 """Asks an export about image files: over gRPC, over REST, or without a server.
 
-Every client is a function: PNG and JPEG files [n] -> `OUTPUTS` by name, [n] each. It raises
-`Refused` where the files are to blame, and a `UserError` where nothing can be asked.
+Every client is a function: PNG and JPEG files [n] -> `OUTPUTS` by name, [n] each. It
+raises `Refused` where the files are to blame, and another `UserError` where nothing can
+be asked.
 """
 
 import base64
@@ -42,11 +43,12 @@ def over_grpc(server: str, model: str, timeout: float) -> Client:
     raise UserError(
         'gRPC needs tensorflow-serving-api, which is not installed: pip install -r '
         'requirements-serving.txt, or use --rest or --saved_model.')
-  stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(server))
+  channel = grpc.insecure_channel(server)
+  stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
   def ask(files):
-    # TF Serving runs requests for some of the outputs by themselves, also where it joins
-    # others: what strangers sent cannot fail them.
+    # TF Serving runs requests for some of the outputs by themselves, also where it
+    # joins others: what strangers sent cannot fail them.
     request = predict_pb2.PredictRequest(output_filter=OUTPUTS)
     request.model_spec.name = model
     request.model_spec.signature_name = SIGNATURE
@@ -94,8 +96,8 @@ def of_saved_model(directory: str | os.PathLike) -> Client:
     signature = tf.saved_model.load(str(directory)).signatures[SIGNATURE]
   except (OSError, KeyError) as error:
     raise UserError(
-        f'{directory} holds no SavedModel with the signature {SIGNATURE}: give a version '
-        'of an export, such as runs/digits/export/digits/1.') from error
+        f'{directory} holds no SavedModel with the signature {SIGNATURE}: give a '
+        'version of an export, such as runs/digits/export/digits/1.') from error
 
   def ask(files):
     try:
@@ -113,7 +115,8 @@ def _answers(outputs, count):
   try:
     answers = {name: np.asarray(outputs[name]) for name in OUTPUTS}
   except KeyError as error:
-    raise UserError(f'The model gives no {error}: it is no export of this package.') from None
+    raise UserError(
+        f'The model gives no {error}: it is no export of this package.') from None
   if any(values.shape != (count,) for values in answers.values()):
     raise UserError('The model did not give one answer a file.')
   if answers['label_name'].dtype == object:
@@ -124,9 +127,9 @@ def _answers(outputs, count):
 
 def _failure(server, model, cause):
   return UserError(
-      f'{server} did not answer for the model {model!r} ({cause}). --server is its host '
-      "and port, 8500 for gRPC or 8501 for --rest by TF Serving's defaults; --model is "
-      'the name in models.config.')
+      f'{server} did not answer for the model {model!r} ({cause}). --server is its '
+      "host and port, 8500 for gRPC or 8501 for --rest by TF Serving's defaults; --model "
+      'is the name in models.config.')
 
 
 def _rest_message(error):
@@ -137,7 +140,7 @@ def _rest_message(error):
 
 
 def _reason(text):
-  """What an error of TensorFlow says, without the places in the graph it came through."""
+  """What an error of TensorFlow says, without the places in the graph it is from."""
   lines = [line.strip() for line in (text or '').splitlines() if line.strip()]
   # The reason stands before the first place, which is in double brackets.
   places = [i for i, line in enumerate(lines) if line.startswith('[[')]

@@ -29,7 +29,7 @@ def export(
   """Writes `directory`/<model name>/<version>, complete or not at all.
 
   A version is a SavedModel with the signatures of `signatures.signatures`, warm-up
-  requests, manifest.json and README.md; the settings of TF Serving go beside the models.
+  requests, manifest.json and README.md. Settings of TF Serving go beside the models.
 
   Args:
     model: trained and completed.

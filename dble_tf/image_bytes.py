@@ -59,7 +59,8 @@ def _checked(data):
   size = tf.cond(is_png, lambda: _png_size(data), lambda: _jpeg_size(data))
   is_bounded = tf.reduce_all(size > 0) & (tf.reduce_prod(size) <= MAX_PIXELS)
   with _required(
-      is_bounded, f'An image may have {MAX_PIXELS:,} pixels. Height and width are:', size):
+      is_bounded, f'An image may have {MAX_PIXELS:,} pixels. Its height and width:',
+      size):
     return tf.identity(data)
 
 

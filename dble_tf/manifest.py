@@ -65,10 +65,10 @@ def readme(content: Mapping) -> str:
   requests = content['warm_up_requests']
   lines += ['', '## Files', '',
             f'TF Serving runs {requests} warm-up requests as it loads the model.'
-            if requests else 'There are no warm-up requests: tensorflow-serving-api was '
-            'not installed.',
-            f'`{NAME}` has all of this, the training flags, versions of packages and the '
-            'SHA-256 of the weights.']
+            if requests else 'There are no warm-up requests: tensorflow-serving-api '
+            'was not installed.',
+            f'`{NAME}` has all of this, the training flags, versions of packages and '
+            'the SHA-256 of the weights.']
   return '\n'.join(lines) + '\n'
 
 

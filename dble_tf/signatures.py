@@ -27,8 +27,8 @@ def signatures(
   threshold. `serving_bytes` takes PNG and JPEG files of any size and gives the same; it
   is there where images have one channel or three. `embed` gives representations.
 
-  TF Serving does not compare shapes with the signature's, so they do it themselves; none
-  answers with anything but finite numbers.
+  TF Serving does not compare shapes with the signature's, so they do it themselves;
+  none answers with anything but finite numbers.
   """
   if len(class_names) != model.num_classes:
     raise UserError(

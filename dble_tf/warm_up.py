@@ -1,4 +1,4 @@
-"""Requests that TF Serving runs as it loads a model, so that the first user need not wait.
+"""Requests that TF Serving runs as it loads a model: no user waits for the first one.
 
 They are records of tensorflow-serving-api, which is not among the requirements.
 """
@@ -19,8 +19,9 @@ except ImportError:
 
 PATH = 'assets.extra/tf_serving_warmup_requests'
 BATCH_SIZES = (1, 8)
-MISSING = ('tensorflow-serving-api is not installed, so the export has no warm-up requests '
-           'and its first answer takes longer: pip install -r requirements-serving.txt')
+MISSING = ('tensorflow-serving-api is not installed, so the export has no warm-up '
+           'requests and its first answer takes longer: pip install -r '
+           'requirements-serving.txt')
 
 
 def is_possible() -> bool:

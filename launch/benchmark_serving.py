@@ -3,9 +3,9 @@
   python -m launch.benchmark_serving
 
 For each experiment: size and load time of the export, and requests per second and
-latencies over gRPC on this machine, where requests for the export and for the bare encoder
-take turns. Networks have random weights, which cost as much as trained ones. Prints a table
-and writes benchmark_serving.json and benchmark_serving.md.
+latencies over gRPC on this machine, where requests for the export and for the bare
+encoder take turns. Networks have random weights, which cost as much as trained ones.
+Prints a table and writes benchmark_serving.json and benchmark_serving.md.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A run's model -> its export: the flags for that, and what the export says of the run."""
+"""A run's model -> its export: flags for that, and what the export says of the run."""
 
 import sys
 
@@ -26,8 +26,8 @@ def define_flags(values: flags.FlagValues) -> None:
       'export may have on validation images, such as 0.01. It accepts all answers '
       'where no target is given.', lower_bound=0, upper_bound=1, flag_values=values)
   flags.DEFINE_float(
-      'target_coverage', None, 'In place of --target_risk: the share of answers that it '
-      'accepts at least.', lower_bound=0, upper_bound=1, flag_values=values)
+      'target_coverage', None, 'In place of --target_risk: the share of answers that '
+      'it accepts at least.', lower_bound=0, upper_bound=1, flag_values=values)
 
 
 def target(values: flags.FlagValues, dataset: datasets.Dataset) -> abstention.Target:

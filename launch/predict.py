@@ -30,8 +30,8 @@ _REQUEST_BYTES = 32_000_000
 flags.DEFINE_string('server', None, 'Host and port of TF Serving.')
 flags.DEFINE_bool('rest', False, 'Ask --server over REST instead of gRPC.')
 flags.DEFINE_string('model', 'digits', 'Its name on the server, as in models.config.')
-flags.DEFINE_string('saved_model', None, 'A version of an export, to be asked without a '
-                    'server.')
+flags.DEFINE_string('saved_model', None, 'A version of an export, to be asked without '
+                    'a server.')
 flags.DEFINE_enum('format', 'table', ['table', 'json', 'csv'], 'Of the output.')
 flags.DEFINE_integer('files_per_request', 32, 'At most.', lower_bound=1)
 flags.DEFINE_float('timeout', 60, 'Seconds to wait for an answer.', lower_bound=0.001)
@@ -84,7 +84,7 @@ def find_files(arguments: Sequence[str]) -> list[pathlib.Path]:
 def batches(
     paths: Sequence[pathlib.Path], most: int
 ) -> Iterator[list[tuple[pathlib.Path, bytes | OSError]]]:
-  """Paths with what is in them, or why it cannot be read, a request's worth at a time."""
+  """Paths with what is in them, or why it cannot be read, a request at a time."""
   batch, size = [], 0
   for path in paths:
     try:

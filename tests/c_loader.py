@@ -127,7 +127,8 @@ class Loaded:
                            self._c.TF_StringGetSize(place))
           for place in places], object)
     else:
-      content = ctypes.string_at(data, self._c.TF_TensorByteSize(tensor)) if count else b''
+      size = self._c.TF_TensorByteSize(tensor)
+      content = ctypes.string_at(data, size) if size else b''
       values = np.frombuffer(content, _NUMPY[dtype]).copy()
     self._c.TF_DeleteTensor(tensor)
     return values.reshape(shape)

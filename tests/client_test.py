@@ -117,7 +117,8 @@ def test_what_is_no_export_is_refused(tmp_path):
   module = tf.Module()
   module.serve = tf.function(
       lambda x: {'y': x}, input_signature=[tf.TensorSpec([None], tf.string)])
-  tf.saved_model.save(module, str(tmp_path), signatures={'serving_default': module.serve})
+  tf.saved_model.save(
+      module, str(tmp_path), signatures={'serving_default': module.serve})
   with pytest.raises(UserError, match='no SavedModel with the signature serving_bytes'):
     client.of_saved_model(tmp_path)
 
@@ -144,7 +145,8 @@ def post(address, body):
 def test_rows_and_columns_get_the_same_answers(
     signature, name, values, addresses, expected):
   address = addresses['rest']
-  rows = post(address, {'signature_name': signature, 'instances': values})['predictions']
+  rows = post(address, {
+      'signature_name': signature, 'instances': values})['predictions']
   named = post(address, {'signature_name': signature, 'instances': [
       {name: value} for value in values]})['predictions']
   columns = post(address, {

@@ -284,7 +284,8 @@ def test_a_failed_export_leaves_no_version(model, tmp_path, monkeypatch, broken)
     assert not incomplete.name.isdigit() and (incomplete / 'saved_model.pb').exists()
     raise OSError('disk full')
 
-  place, name = {'warm_up': (warm_up, 'write'), 'manifest': (manifest, 'readme')}[broken]
+  place, name = {
+      'warm_up': (warm_up, 'write'), 'manifest': (manifest, 'readme')}[broken]
   monkeypatch.setattr(place, name, fail)
   with pytest.raises(OSError, match='disk full'):
     export.export(model, tmp_path)

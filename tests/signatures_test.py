@@ -54,7 +54,8 @@ def test_images_of_two_channels_have_no_files():
 
 @pytest.mark.parametrize('name', ['serving_default', 'embed'])
 @pytest.mark.parametrize('value, message', [
-    (np.nan, 'images must be finite numbers'), (np.inf, 'images must be finite numbers'),
+    (np.nan, 'images must be finite numbers'),
+    (np.inf, 'images must be finite numbers'),
     # Finite, but their sum is not.
     (3e38, 'not a finite number')])
 def test_no_answer_is_nan(name, value, message):

@@ -18,7 +18,7 @@ def test_a_finished_run_is_exported_again_with_a_threshold(finished, launch, tmp
   assert f'SavedModel {workdir}/export/digits/2' in done.stdout
   assert 'a coverage of 80 %' in done.stdout
   assert {path.name for path in (workdir / 'export' / 'digits').iterdir()} == {'1', '2'}
-  manifest = json.loads((workdir / 'export' / 'digits' / '2' / 'manifest.json').read_text())
+  manifest = json.loads((workdir / 'export/digits/2/manifest.json').read_text())
   assert manifest['abstention']['target'] == {'coverage': 0.8}
   assert manifest['abstention']['validation']['coverage'] == pytest.approx(0.8)
   assert manifest['metrics']['test'] == pytest.approx(

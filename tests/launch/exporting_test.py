@@ -33,15 +33,15 @@ def parse(*arguments):
 
 @pytest.fixture
 def write(data, tmp_path, monkeypatch):
-  """(risk or coverage, validation's and test's confidences and correctness) -> manifest."""
+  """(target, confidences and correctness on validation, the same on test) -> manifest."""
   def write(target, validation, test):
     workdir = workdirs.Workdir(tmp_path)
     workdir.start('--seed=7\n')
 
     def predict(model, split, *args):
       confidence, is_correct = validation if split is data.validation else test
-      return {'label': np.where(is_correct, 0, 1), 'true_label': np.zeros(len(is_correct)),
-              'confidence': np.array(confidence)}
+      return {'label': np.where(is_correct, 0, 1), 'confidence': np.array(confidence),
+              'true_label': np.zeros(len(is_correct))}
 
     monkeypatch.setattr(evaluation, 'predict', predict)
     monkeypatch.setattr(evaluation, 'figures', lambda predictions: {'accuracy': 0.5})
@@ -62,7 +62,8 @@ def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, capsys)
       'test': {'risk': pytest.approx(1 / 3), 'coverage': 0.75, 'images': 4}}
   assert manifest['class_names'] == list(tiny.CLASS_NAMES)
   assert (manifest['seed'], manifest['flags']) == (7, ['--seed=7'])
-  assert manifest['metrics'] == {'validation': {'accuracy': 0.5}, 'test': {'accuracy': 0.5}}
+  assert manifest['metrics'] == {
+      'validation': {'accuracy': 0.5}, 'test': {'accuracy': 0.5}}
   assert 'keras' in manifest['versions'] and manifest['method'] == 'dble'
   assert not capsys.readouterr().err
 
@@ -75,7 +76,8 @@ def test_a_risk_that_cannot_be_held_accepts_nothing_and_says_so(write, capsys):
   assert 'accepts nothing' in capsys.readouterr().err
 
 
-def test_without_a_target_or_the_serving_api_all_is_accepted(write, capsys, monkeypatch):
+def test_without_a_target_or_the_serving_api_all_is_accepted(
+    write, capsys, monkeypatch):
   monkeypatch.setattr(warm_up, 'predict_pb2', None)
   some = ([0.9, 0.8], [True, True])
   manifest = write(Target(), some, some)
