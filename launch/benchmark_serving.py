@@ -81,7 +81,7 @@ def table(results: dict) -> str:
                _pair(part['p99'], 1e3), f'{part["to_encoder"]:.3f}']
       lines.append(f'| {" | ".join(cells)} |')
   return '\n'.join(lines) + (
-      '\n\nDBLE, in brackets its encoder alone; medians of '
+      '\n\nDBLE, in brackets its encoder alone; '
       f'{results["rounds"]} rounds, {results["date"]}, {results["machine"]}\n')
 
 

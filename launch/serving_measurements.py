@@ -20,7 +20,7 @@ from launch import stand_in_server
 from launch import timing
 
 BATCH_SIZES = (1, 64)
-# How long a round of requests takes at least; it is at least ten requests, too.
+# How long one model is asked in a round, about; it is ten requests at least.
 SECONDS = 0.5
 
 
@@ -77,30 +77,28 @@ def _export_encoder(encoder, path):
 
 
 def _requests(stub, images, rounds):
-  """Requests with these images to both models, round by round."""
-  latencies = {'dble': [], 'encoder': []}
+  """Requests with these images to both models in turns, one after the other."""
 
-  def send(name, count):
-    for _ in range(count):
-      # All that a client does for an answer: making the request is part of it.
-      start = time.perf_counter()
-      request = predict_pb2.PredictRequest()
-      request.model_spec.name = name
-      request.inputs['images'].CopyFrom(tf.make_tensor_proto(images))
-      stub.Predict(request)
-      latencies[name].append(time.perf_counter() - start)
+  def latency(name):
+    # All that a client does for an answer: making the request is part of it.
+    start = time.perf_counter()
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = name
+    request.inputs['images'].CopyFrom(tf.make_tensor_proto(images))
+    stub.Predict(request)
+    return time.perf_counter() - start
 
-  send('encoder', 5)
-  count = max(10, round(SECONDS / np.median(latencies['encoder'])))
-  times = timing.interleave(
-      {name: functools.partial(send, name, count) for name in latencies}, rounds)
-  # The rounds that are timed come last.
-  timed = {name: some[-rounds * count:] for name, some in latencies.items()}
+  names = ('dble', 'encoder')
+  first = [[latency(name) for name in names] for _ in range(5)]
+  count = rounds * max(10, round(SECONDS / np.median(first)))
+  latencies = np.array([[latency(name) for name in names] for _ in range(count)])
+  by_name = lambda values: dict(zip(names, values.tolist()))
   return {
-      'per_second': {name: count / times.median(name) for name in latencies},
-      **{f'p{percent}': {name: float(np.percentile(some, percent))
-                         for name, some in timed.items()} for percent in (50, 99)},
-      'to_encoder': times.ratio('dble', 'encoder'),
+      'per_second': by_name(1 / latencies.mean(axis=0)),
+      'p50': by_name(np.percentile(latencies, 50, axis=0)),
+      'p99': by_name(np.percentile(latencies, 99, axis=0)),
+      # Within pairs: what slows the machine down for a while slows down both.
+      'to_encoder': float(np.median(latencies[:, 0] / latencies[:, 1])),
   }
 
 
