@@ -69,6 +69,10 @@ class Classifier(keras.Model):
     """What an export answers to images."""
     return self.served(self(images))
 
+  def embed(self, images: tf.Tensor) -> tf.Tensor:
+    """What an export gives as representations: [B, D] float32."""
+    return tf.cast(self.encode(images), tf.float32)
+
   def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Of `call`'s outputs label [B], confidence [B] and probabilities [B, M]."""
     return {name: outputs[name] for name in ('label', 'confidence', 'probabilities')}

@@ -1,4 +1,5 @@
-"""Entry points: python -m launch.train, evaluate, compare, benchmark."""
+"""Entry points: python -m launch.train, evaluate, compare, export, predict, benchmark,
+benchmark_serving."""
 
 import os
 import sys

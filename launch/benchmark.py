@@ -8,11 +8,9 @@ reported. Writes benchmark.json, benchmark.md and benchmark.png.
 
 import json
 import os
-import platform
 import sys
 import time
 
-import tensorflow as tf
 from absl import flags
 from etils import epath
 
@@ -24,6 +22,7 @@ from launch import entry
 from launch import experiment
 from launch import measurements
 from launch import random_data
+from launch import timing
 
 FLAGS = flags.FLAGS
 
@@ -50,7 +49,7 @@ def main() -> None:
   directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')
   dataset = random_data.make(values.dataset, 10_000)
   results = {'encoder': FLAGS.encoder, 'rounds': FLAGS.rounds,
-             'date': time.strftime('%Y-%m-%d'), 'machine': _machine()}
+             'date': time.strftime('%Y-%m-%d'), 'machine': timing.machine()}
   for part in FLAGS.parts:
     print(f'{time.strftime("%H:%M:%S")} {part}', file=sys.stderr, flush=True)
     measure = getattr(measurements, part)
@@ -113,12 +112,6 @@ def table(results: dict) -> str:
           + f'\n{results["encoder"]}, medians of {results["rounds"]} rounds, '
           'start-up of at most three, memory of one, '
           f'{results["date"]}, {results["machine"]}\n')
-
-
-def _machine() -> str:
-  devices = [device.device_type for device in tf.config.get_visible_devices()]
-  kinds = ', '.join(f'{devices.count(kind)} {kind}' for kind in sorted(set(devices)))
-  return f'{os.cpu_count()} cores of {platform.machine()}, devices: {kinds}'
 
 
 if __name__ == '__main__':

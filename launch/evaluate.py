@@ -21,11 +21,7 @@ flags.mark_flag_as_required('workdir')
 def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir)
   model = workdir.load_model()
-  settings = flags.FlagValues()
-  experiment.define_flags(settings)
-  settings(['', f'--flagfile={workdir.config}'])
-  if FLAGS.data_dir:
-    settings.data_dir = FLAGS.data_dir
+  settings = experiment.of_run(workdir.config, FLAGS.data_dir)
   facts = report.facts(settings)
   if workdir.is_finished:
     facts.update(workdir.read_metrics())

@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import os
 
 import keras
 import tensorflow as tf
@@ -115,6 +116,16 @@ def config(values: flags.FlagValues, names: list[str]) -> str:
   own -= set(methods.METHODS[values.method].own_flags)
   lines = (values[name].serialize() for name in names if name not in own)
   return ''.join(f'{line}\n' for line in lines if line)
+
+
+def of_run(config: os.PathLike, data_dir: str | None = None) -> flags.FlagValues:
+  """The flags of a run from its config.flags; its data may have moved."""
+  values = flags.FlagValues()
+  define_flags(values)
+  values(['', f'--flagfile={config}'])
+  if data_dir:
+    values.data_dir = data_dir
+  return values
 
 
 def changed(values: flags.FlagValues, **settings) -> flags.FlagValues:

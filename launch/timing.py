@@ -1,9 +1,13 @@
 """How long things take beside each other, on machines that are never quite idle."""
 
 import dataclasses
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+
+import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,3 +42,10 @@ def interleave(functions: Mapping[str, Callable[[], object]], rounds: int) -> Ti
       functions[name]()
       seconds[name].append(time.perf_counter() - start)
   return Timings(seconds)
+
+
+def machine() -> str:
+  """What figures were measured on: cores and devices."""
+  devices = [device.device_type for device in tf.config.get_visible_devices()]
+  kinds = ', '.join(f'{devices.count(kind)} {kind}' for kind in sorted(set(devices)))
+  return f'{os.cpu_count()} cores of {platform.machine()}, devices: {kinds}'

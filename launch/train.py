@@ -13,14 +13,15 @@ import keras
 import tensorflow as tf
 from absl import flags
 
+from dble_tf import abstention
 from dble_tf import atomic
 from dble_tf import datasets
-from dble_tf import export
 from dble_tf.classifier import Classifier
 from dble_tf.errors import UserError
 from dble_tf.prototypical import Prototypical
 from launch import entry
 from launch import experiment
+from launch import exporting
 from launch import methods
 from launch import report
 from launch import workdir as workdirs
@@ -28,6 +29,7 @@ from launch import workdir as workdirs
 FLAGS = flags.FLAGS
 
 _SETTINGS = experiment.define_flags(FLAGS)
+exporting.define_flags(FLAGS)
 flags.DEFINE_string(
     'workdir', None, 'Where results go; runs/<experiment> if not given.')
 flags.DEFINE_bool(
@@ -48,13 +50,15 @@ def main() -> None:
       raise UserError(
           f'{workdir.path} holds a finished run of other settings (see '
           f'{workdir.config}). Give another --workdir, or --overwrite to replace it.')
-    print('This run is finished already; --overwrite repeats it.')
+    print('This run is finished already; --overwrite repeats it, and python -m '
+          'launch.export exports it with another target.')
     report.show(workdir)
     return
 
   trained_run = check_trained_run()
   keras.utils.set_random_seed(FLAGS.seed)
   dataset = experiment.load_dataset(FLAGS)
+  target = exporting.target(FLAGS, dataset)
   model = experiment.build_model(FLAGS, dataset)
   if model.needs_held_out and not len(dataset.validation):
     raise UserError(
@@ -65,7 +69,7 @@ def main() -> None:
   batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
   with workdir.lock():
     workdir.start(config)
-    run(model, dataset, batches, trained_run, workdir)
+    run(model, dataset, batches, trained_run, target, workdir)
   report.show(workdir)
 
 
@@ -74,6 +78,7 @@ def run(
     dataset: datasets.Dataset,
     batches: tf.data.Dataset | None,
     trained_run: workdirs.Workdir | None,
+    target: abstention.Target,
     workdir: workdirs.Workdir,
 ) -> None:
   """Trains, or takes a trained network, completes, saves, exports and evaluates."""
@@ -89,7 +94,7 @@ def run(
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
-  export.export(model, workdir.export)
+  exporting.write(workdir, model, dataset, FLAGS, target)
   facts = report.facts(FLAGS)
   images = facts['steps'] * experiment.images_per_step(FLAGS, dataset)
   report.write(

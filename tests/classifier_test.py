@@ -84,5 +84,10 @@ def test_an_export_answers_with_label_confidence_and_probabilities(tmp_path):
   np.testing.assert_allclose(served['confidence'], [0.3, 0.4, 0.2], rtol=1e-6)
 
 
+def test_representations_are_the_encoders():
+  np.testing.assert_allclose(
+      Fixed().embed(tf.constant(IMAGES)), IMAGES[:, 0, 0] / 100, rtol=1e-6)
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -95,8 +95,9 @@ def test_an_export_has_distances_and_no_sigma(tmp_path):
   model.fit_centers(batches())
   served = tf.saved_model.load(str(export.export(model, tmp_path)))
   images, _ = some_data()
-  answers = served.serve(images)
-  assert set(answers) == {'label', 'confidence', 'probabilities', 'distance'}
+  answers = served.serving_default(images)
+  assert set(answers) == {
+      'label', 'label_name', 'confidence', 'probabilities', 'distance', 'accept'}
   np.testing.assert_allclose(
       answers['confidence'], model.predict(images, verbose=0)['confidence'], rtol=1e-5)
 

@@ -43,6 +43,10 @@ class DeepEnsemble(Classifier):
     ]) / len(self.members)
     return likeliest(probabilities)
 
+  def embed(self, images: tf.Tensor) -> tf.Tensor:
+    """The representations of all members, one after the other: [B, members D]."""
+    return tf.concat([member.embed(images) for member in self.members], axis=-1)
+
   @property
   def theta(self) -> list[keras.Variable]:
     """What `optimizer` moves: all members."""

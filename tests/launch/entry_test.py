@@ -46,5 +46,13 @@ def test_stray_arguments_are_refused():
   assert 'Unexpected arguments: cifar10' in done.stdout + done.stderr
 
 
+def test_arguments_reach_a_main_that_takes_them_and_its_code_is_the_exit_code():
+  done = run("import sys; sys.argv += ['a.png', 'b.png']\n"
+             'def main(arguments): print(arguments); return 2\n'
+             'entry.run(main, takes_arguments=True)')
+  assert done.returncode == 2, done.stderr
+  assert done.stdout == "['a.png', 'b.png']\n"
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -164,5 +164,13 @@ def test_the_model_has_the_sizes_of_the_flags(digits):
   assert model.noise.shape == (7, 32)
 
 
+def test_the_flags_of_a_run_come_from_its_config(tmp_path):
+  config = tmp_path / 'config.flags'
+  config.write_text('--dataset=digits\n--seed=4\n--data_dir=here\n')
+  values = experiment.of_run(config)
+  assert (values.dataset, values.seed, values.data_dir) == ('digits', 4, 'here')
+  assert experiment.of_run(config, 'there').data_dir == 'there'
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

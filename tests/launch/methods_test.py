@@ -8,6 +8,7 @@ from dble_tf import datasets
 from dble_tf import export
 from launch import experiment
 from launch import methods
+from launch import stand_in_server
 
 
 def parse(method, *arguments):
@@ -39,12 +40,23 @@ def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_
   np.testing.assert_allclose(
       answers['confidence'], answers['probabilities'][rows, answers['label']], rtol=1e-4)
   assert (answers['label'] == digits.test.class_ids).mean() > 0.4  # Chance is 0.1.
-  exported = tf.saved_model.load(str(export.export(model, tmp_path)))
-  images = tf.constant(digits.test.images[:7])
-  for served in (exported.signatures['serving_default'](images=images),
-                 tf.function(model.serve, jit_compile=True)(images)):
+  servable = stand_in_server.Servable(export.export(model, tmp_path))
+  images = digits.test.images[:7]
+  files = np.array([tf.io.encode_png(image).numpy() for image in images], object)
+  for served in (servable.run('serving_default', {'images': images}),
+                 servable.run('serving_bytes', {'image_bytes': files}),
+                 tf.function(model.serve, jit_compile=True)(tf.constant(images))):
     for name in ('label', 'confidence', 'probabilities'):
       np.testing.assert_allclose(served[name], answers[name][:7], rtol=1e-3, atol=1e-6)
+  embedded = servable.run('embed', {'images': images})['representation']
+  encoders = [part.encoder for part in getattr(model, 'members', [model])]
+  np.testing.assert_allclose(embedded, np.concatenate(
+      [encoder.predict(images, verbose=0) for encoder in encoders], axis=1),
+      rtol=1e-3, atol=1e-5)
+  has_centers = method in ('dble', 'prototypical')
+  assert ('distance' in servable.signatures['serving_default'].outputs) == has_centers
+  has_sigma = method in ('dble', 'vanilla_errors')
+  assert ('sigma' in servable.signatures['serving_default'].outputs) == has_sigma
 
 
 def test_methods_take_their_own_flags(digits):

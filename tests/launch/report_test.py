@@ -56,7 +56,7 @@ def test_figures_of_both_splits_are_written_and_shown(trained, tmp_path, capsys)
   assert f"{100 * results['test']['accuracy']:.2f} %" in shown
   assert f"{results['validation']['nll']:.4f}" in shown
   assert 'confidence model "default", sigma times 1, distances over 1' in shown
-  assert str(workdir.export / '1') in shown
+  assert str(workdir.export / 'model' / '1') in shown
 
 
 def test_sigma_is_plotted_where_there_is_one(trained, tmp_path, capsys):

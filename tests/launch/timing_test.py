@@ -34,5 +34,9 @@ def test_a_ratio_compares_within_rounds():
   assert times.ratio('a', 'b') == 2.0
 
 
+def test_the_machine_is_named_by_cores_and_devices():
+  assert 'cores of' in timing.machine() and 'CPU' in timing.machine()
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

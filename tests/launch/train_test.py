@@ -21,7 +21,7 @@ def test_a_run_leaves_everything_it_promises_and_says_where(finished):
   workdir, done = finished
   assert done.returncode == 0, done.stderr
   for name in ('config.flags', 'metrics.json', 'predictions.npz', 'model.keras',
-               'tensorboard', 'plots/reliability.png', 'export/1'):
+               'tensorboard', 'plots/reliability.png', 'export/digits/1'):
     assert (workdir / name).exists(), name
     assert str(workdir / name) in done.stdout, name
   assert not incomplete(workdir)
@@ -61,7 +61,7 @@ def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
   predictions = np.load(workdir / 'predictions.npz')
   images = datasets.load('digits').test.images
   model = keras.models.load_model(workdir / 'model.keras')
-  served = tf.saved_model.load(str(workdir / 'export' / '1')).signatures[
+  served = tf.saved_model.load(str(workdir / 'export' / 'digits' / '1')).signatures[
       'serving_default'](images=tf.constant(images))
   for outputs in (model.predict(images, verbose=0), served):
     np.testing.assert_array_equal(outputs['label'], predictions['label'])
@@ -120,17 +120,20 @@ def test_a_new_process_loads_the_model_with_the_package_alone(finished):
 
 
 def test_plain_training_goes_the_same_way(train_digits, tmp_path):
-  process = train_digits(tmp_path, '--method=vanilla')
+  process = train_digits(tmp_path, '--method=vanilla', '--target_coverage=0.5')
   assert process.returncode == 0, process.stderr
   metrics = json.loads((tmp_path / 'metrics.json').read_text())
   assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
   predictions = np.load(tmp_path / 'predictions.npz')
   assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
   load_in_a_new_process(tmp_path)
-  exported = tf.saved_model.load(str(tmp_path / 'export' / '1'))
-  served = exported.serve(datasets.load('digits', validation_size=200).test.images)
+  exported = tf.saved_model.load(str(tmp_path / 'export' / 'digits' / '1'))
+  served = exported.serving_default(datasets.load('digits').test.images)
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
+  manifest = json.loads((tmp_path / 'export/digits/1/manifest.json').read_text())
+  assert manifest['abstention']['validation']['coverage'] == pytest.approx(0.5)
+  assert manifest['abstention']['test']['coverage'] == served['accept'].numpy().mean()
 
 
 @pytest.mark.parametrize('method, message', [
@@ -205,7 +208,7 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
   assert done.returncode == 0, done.stderr
   assert json.loads((tmp_path / 'metrics.json').read_text())['seed'] == 1
   # Servers see a new version.
-  assert {path.name for path in (tmp_path / 'export').iterdir()} == {'1', '2'}
+  assert {path.name for path in (tmp_path / 'export/digits').iterdir()} == {'1', '2'}
 
 
 @pytest.mark.parametrize('arguments, message', [
@@ -214,6 +217,7 @@ def test_overwriting_replaces_the_run(finished, launch, train_digits, tmp_path):
     (['--encoder=vgg11'], 'vgg11 needs images of at least 32x32'),
     (['--validation_size=3'], 'validation split of 3 images'),
     (['--learning_rate=fast'], 'learning_rate'),
+    (['--target_risk=0.1', '--validation_size=0', '--scaling=none'], 'hold some out'),
     (['--flagfile=no_such.flags'], 'no_such.flags'),
 ])
 def test_a_bad_setting_is_named_before_any_work(
