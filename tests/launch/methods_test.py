@@ -81,7 +81,7 @@ def test_members_of_an_ensemble_see_batches_of_their_own(digits):
       next(experiment.make_training_data(
           parse('deep_ensemble', f'--seed={seed}'), digits).as_numpy_iterator())[1]
       for seed in (0, 1))
-  orders = {row.tobytes() for row in [*first, *other]}
+  orders = {row.tobytes() for row in [*first.T, *other.T]}
   assert len(orders) == 8
 
 
