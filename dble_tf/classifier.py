@@ -101,10 +101,6 @@ class Classifier(keras.Model):
   def compile(self, *args, **kwargs):
     """Keras' `compile`, which refuses metrics that `evaluate` reports anyway."""
     super().compile(*args, **kwargs)
-    if self._compile_loss is not None:
-      # Or Keras would build it, under a strategy, by calling the model on a mean image.
-      distributions = keras.KerasTensor([None, self.num_classes])
-      self._compile_loss.build(distributions, distributions)
     if self._compile_metrics is not None:
       self._compile_metrics.build(
           keras.KerasTensor([None], 'int32'),
@@ -123,6 +119,9 @@ class Classifier(keras.Model):
     """Keras' `fit`; where there are several replicas, each gets an equal part."""
     require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
     return super().fit(x, *args, **kwargs)
+
+  def _maybe_symbolic_build(self, *args, **kwargs):
+    """Nothing: all is built. Keras would, for replicas, average uint8 images."""
 
   def move_theta(self, tape: tf.GradientTape, loss: tf.Tensor) -> None:
     """Updates theta by a loss: this replica's share, scaled as `optimizer` asks."""
@@ -291,7 +290,7 @@ def metric_results(*keras_metrics: keras.metrics.Metric) -> dict[str, tf.Tensor]
   if replicas.count() == 1:
     return {metric.name: metric.result() for metric in keras_metrics}
   sums = iter(replicas.total([
-      variable.value for metric in keras_metrics for variable in metric.variables]))
+      variable for metric in keras_metrics for variable in metric.variables]))
   return {
       metric.name: metric.stateless_result([next(sums) for _ in metric.variables])
       for metric in keras_metrics}

@@ -39,7 +39,8 @@ def mean(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def _reduce(operation, values):
   if count() == 1 or not values:
     return list(values)
-  return tf.distribute.get_replica_context().all_reduce(operation, list(values))
+  return tf.distribute.get_replica_context().all_reduce(
+      operation, [tf.convert_to_tensor(value) for value in values])
 
 
 def share(loss: tf.Tensor) -> tf.Tensor:
@@ -52,7 +53,7 @@ def gradients(
 ) -> list[tf.Tensor | None]:
   """The gradients of the whole batch's loss, of each replica's share of it."""
   own = tape.gradient(loss, variables)
-  sums = iter(total([tf.convert_to_tensor(g) for g in own if g is not None]))
+  sums = iter(total([gradient for gradient in own if gradient is not None]))
   return [None if gradient is None else next(sums) for gradient in own]
 
 
@@ -96,7 +97,7 @@ def training_step(train_step: Callable) -> Callable:
     for state in states:
       state.assign_sub(tf.cast(apart, state.dtype))
     statistics = model.moving_statistics
-    for variable, average in zip(statistics, mean([v.value for v in statistics])):
+    for variable, average in zip(statistics, mean(statistics)):
       variable.assign(average)
     return logs
 

@@ -34,6 +34,9 @@ def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_
   assert np.isfinite(history['loss'][0])
   model.complete(digits.train.batches(200), digits.validation.batches(200))
   answers = model.predict(digits.test.images, batch_size=200, verbose=0)
+  figures = model.evaluate(digits.test.batches(200), verbose=0, return_dict=True)
+  assert figures['accuracy'] == pytest.approx(
+      (answers['label'] == digits.test.class_ids).mean())
   rows = np.arange(len(digits.test))
   np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
   np.testing.assert_allclose(
