@@ -92,7 +92,7 @@ def table(results: dict) -> str:
   if part := results.get('replicas'):
     for name, seconds in part['seconds'].items():
       rows.append((
-          f'training, {name} replicas, {part["images"]} images',
+          f'training, {name} replica{"s"[:name != "1"]}, {part["images"]} images',
           f'{part["images"] / seconds:,.0f} images/s, {part["to_one"][name]:.2f} of the '
           'time of one'))
   if part := results.get('input_pipeline'):

@@ -130,10 +130,10 @@ def test_a_replica_without_any_error_counts():
   data = tf.data.Dataset.from_tensors(episodes).repeat(3)
   one, two = train('dble', 1, data=data), train('dble', 2, data=data)
   check_same(*one, *two)
-  # It was as was said: the copies of what the replicas counted.
-  errors, queries = ([copy.numpy() for copy in variable.value.values]
-                     for variable in two[0].error_rate.variables)
-  assert errors[0] == 0 < errors[1] and queries == [54, 54]
+  # It was as was said: what each replica counted, of two episodes in three steps.
+  errors, episodes = ([copy.numpy() for copy in variable.value.values]
+                      for variable in two[0].error_rate.variables)
+  assert errors[0] == 0 < errors[1] and episodes == [6, 6]
 
 
 def test_synchronised_batch_norm_makes_replicas_equal_one():
