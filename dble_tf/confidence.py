@@ -39,12 +39,15 @@ def standard_noise(
       seed is returned.
     num_parts: how many there are.
   """
-  rows = shape[0]
-  bits = tf.random.stateless_uniform(
-      [num_parts * rows, *tf.unstack(shape[1:])] if num_parts > 1 else shape, seed,
-      minval=None, maxval=None, dtype=tf.uint32, alg='philox')
+  whole = shape
   if num_parts > 1:
-    bits = tf.reshape(bits[part * rows:(part + 1) * rows], shape)
+    rows, *others = tf.unstack(shape)
+    whole = [num_parts * rows, *others]
+  bits = tf.random.stateless_uniform(
+      whole, seed, minval=None, maxval=None, dtype=tf.uint32, alg='philox')
+  if num_parts > 1:
+    # A slice of known size: where it begins, a TPU learns only when it runs.
+    bits = tf.slice(bits, [part * rows, *[0] * len(others)], shape)
   # The upper 23 bits, as the middle of one of 2^23 equal parts of (0, 1).
   uniform = (tf.cast(tf.bitwise.right_shift(bits, 9), tf.float32) + 0.5) / 2**23
   return tfd.Normal(0.0, 1.0).quantile(uniform)

@@ -84,8 +84,7 @@ def _has_tpu():
 def _tpu(name):
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-    if name != 'local':
-      tf.config.experimental_connect_to_cluster(resolver)
+    tf.config.experimental_connect_to_cluster(resolver)  # Nothing, where it is local.
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # TensorFlow raises of many kinds where there is no TPU.

@@ -1,4 +1,4 @@
-"""Entry points: python -m launch.train, evaluate, compare, benchmark."""
+"""Entry points: python -m launch.train, evaluate, compare, benchmark, cloud_tpu."""
 
 import os
 import sys

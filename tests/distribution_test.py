@@ -1,11 +1,16 @@
+import keras
 import pytest
 import tensorflow as tf
 
 from dble_tf import distribution
 from dble_tf.errors import UserError
+from dble_tf.prototypical import Prototypical
 
 # While tests are collected: TensorFlow cannot divide the CPU once it is at work.
 distribution.virtual_devices(4)
+
+CONNECTED = (
+    'experimental_connect_to_cluster', 'initialize_tpu_system', 'TPUStrategy')
 
 
 @pytest.fixture
@@ -51,14 +56,13 @@ def test_auto_takes_all_gpus_if_several(hardware):
 def test_auto_takes_a_tpu_before_gpus(hardware):
   made = hardware(gpus=2, tpus=8)
   distribution.make_strategy('auto')
-  assert made == [('initialize_tpu_system', 'local'), ('TPUStrategy', 'local')]
+  assert made == [(name, 'local') for name in CONNECTED]
 
 
 def test_a_tpu_by_name_is_connected_to(hardware, monkeypatch):
   made = hardware()
   distribution.make_strategy('tpu', tpu='my-tpu')
-  assert made == [('experimental_connect_to_cluster', 'my-tpu'),
-                  ('initialize_tpu_system', 'my-tpu'), ('TPUStrategy', 'my-tpu')]
+  assert made == [(name, 'my-tpu') for name in CONNECTED]
   made.clear()
   monkeypatch.setenv('TPU_NAME', 'somewhere')  # As Cloud TPU sets it.
   distribution.make_strategy('auto')
@@ -110,6 +114,23 @@ def test_compilation_is_by_device_unless_forced():
   assert distribution.jit_compile('true', one) is True
   with pytest.raises(UserError, match='one device at a time'):
     distribution.jit_compile('true', several)
+
+
+def test_auto_compiles_for_one_gpu_and_nothing_else(monkeypatch):
+  encoder = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+  model = Prototypical(encoder, num_classes=2, num_shots=None)
+  model.compile(jit_compile=distribution.jit_compile('auto', model.distribute_strategy))
+  assert model.jit_compile is False
+  with distribution.make_strategy('mirrored').scope():
+    shared = Prototypical(
+        keras.models.clone_model(encoder), num_classes=2, num_shots=None)
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda *_: [
+      tf.config.PhysicalDevice(f'/physical_device:{kind}:0', kind)
+      for kind in ('CPU', 'GPU')])
+  for one in (model, shared):
+    one.compile(jit_compile='auto')
+  assert model.jit_compile is True
+  assert shared.jit_compile is False
 
 
 if __name__ == '__main__':
