@@ -1,12 +1,13 @@
 """What every method has in common: an encoder, and how answers are judged."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from dble_tf import metrics
+from dble_tf import replicas
 from dble_tf.errors import UserError
 
 
@@ -49,6 +50,11 @@ class Classifier(keras.Model):
   def theta(self) -> list[keras.Variable]:
     """What `optimizer` moves."""
     return self.encoder.trainable_variables
+
+  @property
+  def moving_statistics(self) -> list[keras.Variable]:
+    """What the encoder keeps of training batches beside theta, as batch norm does."""
+    return self.encoder.non_trainable_weights
 
   @property
   def answering(self) -> list[keras.Variable]:
@@ -113,6 +119,19 @@ class Classifier(keras.Model):
   def compile_from_config(self, config):
     self.compile(**keras.saving.deserialize_keras_object(config))
 
+  def fit(self, x=None, *args, **kwargs):
+    """Keras' `fit`; where there are several replicas, each gets an equal part."""
+    require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
+    return super().fit(x, *args, **kwargs)
+
+  def _maybe_symbolic_build(self, *args, **kwargs):
+    """Nothing: all is built. Keras would, for replicas, average uint8 images."""
+
+  def move_theta(self, tape: tf.GradientTape, loss: tf.Tensor) -> None:
+    """Updates theta by a loss: this replica's share, scaled as `optimizer` asks."""
+    replicas.apply(
+        self.optimizer, replicas.gradients(tape, loss, self.theta), self.theta)
+
   def test_step(self, data) -> dict[str, tf.Tensor]:
     """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
     images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -128,7 +147,7 @@ class Classifier(keras.Model):
     if self._compile_metrics is not None:
       self._compile_metrics.update_state(
           class_ids, outputs['probabilities'], sample_weight)
-      results.update(self._compile_metrics.result())
+      results.update(metric_results(*self._compile_metrics.metrics))
     return results
 
   def export(self, filepath, *args, **kwargs):
@@ -167,6 +186,29 @@ def vector_size(name: str, model: keras.Model) -> int:
   return shape[-1]
 
 
+def require_equal_parts(batches: tf.data.Dataset, num_replicas: int) -> None:
+  """Refuses batches that cannot be split over replicas, each getting as much.
+
+  Args:
+    batches: what `fit` is given, of [B, ...] or, as episodes, [E, ...].
+    num_replicas: how many share a batch.
+  """
+  if num_replicas == 1:
+    return
+  size = None
+  if isinstance(batches, tf.data.Dataset):
+    size = keras.tree.flatten(batches.element_spec)[0].shape[0]
+  if size is None:
+    raise UserError(
+        f'{num_replicas} replicas need batches of a fixed size: give fit a '
+        'tf.data.Dataset, batched with drop_remainder=True.')
+  if size % num_replicas:
+    raise UserError(
+        f'{num_replicas} replicas cannot have equal parts of {size} episodes or images '
+        f'a step: make it a multiple of {num_replicas} (--episodes_per_step), or take '
+        'fewer devices.')
+
+
 def require_labelled_batches(dataset: tf.data.Dataset) -> None:
   """Refuses what is no finite data set of batches of (images, class ids)."""
   if not (isinstance(dataset, tf.data.Dataset)
@@ -178,15 +220,37 @@ def require_labelled_batches(dataset: tf.data.Dataset) -> None:
         'batches of (images, class ids), such as Split.batches gives.')
 
 
-def labelled_batches(
-    dataset: tf.data.Dataset, verbose: int = 0
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-  """Images and class ids [B], without sample weights; `verbose` 1 shows progress."""
+def on_labelled_batches(
+    step: Callable, model: keras.Model, dataset: tf.data.Dataset, verbose: int = 0
+) -> Iterator:
+  """Runs a function on batches, each split over the replicas of a model.
+
+  Args:
+    step: (model, images [B, H, W, C], class ids [B]) -> tensors in any structure;
+      traced once for each model, so it must be no new function each time.
+    model: a Keras model.
+    dataset: batches of (images, class ids), with sample weights or without.
+    verbose: 1 shows a progress bar.
+
+  Yields:
+    What the function gave, for each replica's part of each batch, in the data's order.
+  """
+  strategy = model.distribute_strategy
   size = int(dataset.cardinality())
   progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
-  for images, class_ids, *_ in dataset:
-    yield images, tf.reshape(class_ids, [-1])
+  for images, class_ids, *_ in strategy.experimental_distribute_dataset(dataset):
+    outputs = _on_replicas(step, model, images, class_ids)
+    parts = map(strategy.experimental_local_results, keras.tree.flatten(outputs))
+    for part in zip(*parts):
+      yield keras.tree.pack_sequence_as(outputs, part)
     progress.add(1)
+
+
+@tf.function(reduce_retracing=True)
+def _on_replicas(step, model, images, class_ids):
+  return model.distribute_strategy.run(
+      lambda images, class_ids: step(model, images, tf.reshape(class_ids, [-1])),
+      args=(images, class_ids))
 
 
 def likeliest(probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -211,12 +275,13 @@ def predict_labelled(
   Returns:
     The outputs of all batches, and class ids [n] in the same order.
   """
-  outputs, class_ids = [], []
-  for images, ids in labelled_batches(dataset, verbose):
-    outputs.append(model.predict_on_batch(images))
-    class_ids.append(ids)
-  joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
-  return joined, np.concatenate(class_ids)
+  return keras.tree.map_structure(
+      lambda *parts: np.concatenate(parts),
+      *on_labelled_batches(_predict_with_labels, model, dataset, verbose))
+
+
+def _predict_with_labels(model, images, class_ids):
+  return model(images, training=False), class_ids
 
 
 def regularization(model: keras.Model) -> tf.Tensor | float:
@@ -225,4 +290,11 @@ def regularization(model: keras.Model) -> tf.Tensor | float:
 
 
 def metric_results(*keras_metrics: keras.metrics.Metric) -> dict[str, tf.Tensor]:
-  return {metric.name: metric.result() for metric in keras_metrics}
+  """Name -> result, over all replicas."""
+  if replicas.count() == 1:
+    return {metric.name: metric.result() for metric in keras_metrics}
+  sums = iter(replicas.total([
+      variable for metric in keras_metrics for variable in metric.variables]))
+  return {
+      metric.name: metric.stateless_result([next(sums) for _ in metric.variables])
+      for metric in keras_metrics}

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from dble_tf import prototypes
+from dble_tf import replicas
 
 tfd = tfp.distributions
 
@@ -20,14 +21,33 @@ NORMALISATIONS = ('queries', 'errors')
 _CHUNK_DISTANCES = 4096
 
 
-def standard_noise(shape: Sequence[int], seed: Sequence[int]) -> tf.Tensor:
+def standard_noise(
+    shape: Sequence[int],
+    seed: Sequence[int],
+    part: tf.Tensor | int = 0,
+    num_parts: int = 1,
+) -> tf.Tensor:
   """Standard normal numbers of a [2] seed, the same with XLA and without.
 
   TensorFlow's generators give the same random bits on both ways but turn them into
   floats differently; here the bits become quantiles of the normal distribution.
+
+  Args:
+    shape: of what is returned.
+    seed: [2] integers.
+    part: which of `num_parts` equal parts, along the first axis, of the noise of that
+      seed is returned.
+    num_parts: how many there are.
   """
+  whole = shape
+  if num_parts > 1:
+    rows, *others = tf.unstack(shape)
+    whole = [num_parts * rows, *others]
   bits = tf.random.stateless_uniform(
-      shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg='philox')
+      whole, seed, minval=None, maxval=None, dtype=tf.uint32, alg='philox')
+  if num_parts > 1:
+    # A slice of known size: where it begins, a TPU learns only when it runs.
+    bits = tf.slice(bits, [part * rows, *[0] * len(others)], shape)
   # The upper 23 bits, as the middle of one of 2^23 equal parts of (0, 1).
   uniform = (tf.cast(tf.bitwise.right_shift(bits, 9), tf.float32) + 0.5) / 2**23
   return tfd.Normal(0.0, 1.0).quantile(uniform)
@@ -57,7 +77,8 @@ def error_loss(
   """Phi's loss (Algorithm 1): -log of Eq. 9 at the true class, over the errors.
 
   Without any error the loss and its gradient are zero. Errors are masked, not
-  gathered: shapes stay static.
+  gathered: shapes stay static. Of several replicas, the mean of their losses is the
+  loss of all queries.
 
   Args:
     log_likelihood: [...] log p(y_s | x_s; phi) at the true class, for each query.
@@ -72,7 +93,8 @@ def error_loss(
   is_error = tf.cast(is_error, log_likelihood.dtype)
   loss = -tf.reduce_mean(is_error * log_likelihood)
   if normalisation == 'errors':
-    loss = tf.math.divide_no_nan(loss, tf.reduce_mean(is_error))
+    error_rate, = replicas.mean([tf.reduce_mean(is_error)])
+    loss = tf.math.divide_no_nan(loss, error_rate)
   return loss
 
 

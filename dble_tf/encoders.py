@@ -100,6 +100,18 @@ ENCODERS: dict[str, Callable[..., keras.Model]] = {
 }
 
 
+def synchronize_batch_norm(encoder: keras.Model) -> None:
+  """Has replicas of an encoder normalise by the statistics of the whole batch.
+
+  Without it each normalises its part by itself.
+  """
+  for layer in encoder.layers:
+    if isinstance(layer, layers.BatchNormalization):
+      layer.synchronized = True
+    elif isinstance(layer, keras.Model):
+      synchronize_batch_norm(layer)
+
+
 def _regularizer(weight_decay: float) -> keras.regularizers.Regularizer:
   # The gradient of (w / 2) |kernel|^2 is w * kernel: weight decay as papers count it.
   return keras.regularizers.L2(weight_decay / 2)

@@ -12,6 +12,7 @@ from dble_tf import classifier
 from dble_tf import confidence
 from dble_tf import learning_from_errors
 from dble_tf import prototypes
+from dble_tf import replicas
 from dble_tf.errors import UserError
 
 _STEPS = 500
@@ -34,20 +35,21 @@ def learn(model: keras.Model, h: np.ndarray, class_ids: np.ndarray) -> None:
     raise UserError(
         'Phi learns from held-out errors with the settings of confidence_optimizer: '
         'compile the model first.')
+  strategy = model.distribute_strategy
   centers = tf.convert_to_tensor(model.centers)
   for place, candidate in enumerate(model.candidates):
     if model.confidence_training[place] != 'held_out':
       continue
-    optimizer = type(model.confidence_optimizer).from_config(
-        model.confidence_optimizer.get_config())
     phi = candidate.trainable_variables
-    optimizer.build(phi)
+    with strategy.scope():
+      optimizer = type(model.confidence_optimizer).from_config(
+          model.confidence_optimizer.get_config())
+      optimizer.build(phi)
     # Anew for each candidate: a data set shuffles differently when it is read again.
     batches = (
         tf.data.Dataset.from_tensor_slices((h, class_ids))
         .shuffle(len(h), seed=model.seed).repeat().batch(_BATCH).take(_STEPS))
 
-    @tf.function
     def step(h, class_ids, seed):
       distances = prototypes.distances(h, centers)
       log_likelihoods = lambda z: _at(class_ids, prototypes.log_likelihoods(
@@ -57,12 +59,14 @@ def learn(model: keras.Model, h: np.ndarray, class_ids: np.ndarray) -> None:
             candidate, 'errors', model.normalisation[place], h,
             prototypes.predicted_labels(distances) != tf.cast(class_ids, tf.int32),
             confidence.standard_noise(tf.shape(h), seed), log_likelihoods)
-        scaled_loss = optimizer.scale_loss(
-            loss + classifier.regularization(candidate))
-      learning_from_errors.move(optimizer, tape.gradient(scaled_loss, phi), phi)
+        scaled_loss = optimizer.scale_loss(replicas.share(
+            loss + classifier.regularization(candidate)))
+      learning_from_errors.move(optimizer, tape, scaled_loss, phi)
 
+    # Every replica does the same: a batch is too small to be worth splitting.
+    run = tf.function(lambda *batch: strategy.run(step, args=batch))
     for number, (some_h, some_ids) in enumerate(batches, start=1):
-      step(some_h, some_ids, tf.constant([model.seed, number]))
+      run(some_h, some_ids, tf.constant([model.seed, number]))
 
 
 def _at(class_ids, values):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from dble_tf import classifier
 from dble_tf import confidence
+from dble_tf import replicas
 from dble_tf.errors import UserError
 
 
@@ -201,16 +202,20 @@ class LearningFromErrors(classifier.Classifier):
             candidate, self.confidence_training[place], self.normalisation[place],
             h, is_error, noise, log_likelihoods))
         loss += losses[-1] + classifier.regularization(candidate)
-      scaled_loss = self.confidence_optimizer.scale_loss(loss)
-    move(self.confidence_optimizer, tape.gradient(scaled_loss, self.phi), self.phi)
+      scaled_loss = self.confidence_optimizer.scale_loss(replicas.share(loss))
+    move(self.confidence_optimizer, tape, scaled_loss, self.phi)
     self.confidence_loss.update_state(losses)
     return loss
 
   def _training_noise(self, shape):
-    """Noise of its own for each step, the same when a run is repeated."""
+    """Noise of its own for each step and place in the batch.
+
+    It is the same when a run is repeated, also on another number of replicas.
+    """
     # Inference has the seed (seed, 0), so the first step has (seed, 1).
     step = tf.cast(self.confidence_optimizer.iterations.value, tf.int32) + 1
-    return confidence.standard_noise(shape, tf.stack([self.seed, step]))
+    return confidence.standard_noise(
+        shape, tf.stack([self.seed, step]), replicas.index(), replicas.count())
 
   def get_config(self):
     return {
@@ -256,14 +261,16 @@ def candidate_loss(
 
 def move(
     optimizer: keras.optimizers.Optimizer,
-    gradients: Sequence[tf.Tensor],
+    tape: tf.GradientTape,
+    loss: tf.Tensor,
     variables: Sequence[keras.Variable],
 ) -> None:
   """Updates phi; gradients that are missing or not finite count as zero."""
+  gradients = replicas.gradients(tape, loss, variables)
   if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
     # A loss-scaling optimizer must see them, and leaves such a step out itself.
     gradients = [
         None if gradient is None
         else tf.where(tf.reduce_all(tf.math.is_finite(gradient)), gradient, 0.0)
         for gradient in gradients]
-  optimizer.apply(gradients, variables)
+  replicas.apply(optimizer, gradients, variables)

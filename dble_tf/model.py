@@ -10,6 +10,7 @@ from dble_tf import classifier
 from dble_tf import confidence
 from dble_tf import held_out_errors
 from dble_tf import prototypes
+from dble_tf import replicas
 from dble_tf import scaling as scalings
 from dble_tf.errors import UserError
 from dble_tf.learning_from_errors import LearningFromErrors
@@ -93,6 +94,7 @@ class DBLE(LearningFromErrors, Prototypical):
         tf.where(temperature > 0.0, temperature, 1.0))
     return self.with_sigma(self.answers(h, centers), probabilities, sigma)
 
+  @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta and phi (Algorithm 1) on episodes.
 
@@ -208,8 +210,7 @@ class DBLE(LearningFromErrors, Prototypical):
   ) -> tuple[np.ndarray, np.ndarray]:
     """Representations [n, D] and class ids [n] of batches of (images, class ids)."""
     classifier.require_labelled_batches(dataset)
-    pairs = [(_encode(self, images), class_ids)
-             for images, class_ids in classifier.labelled_batches(dataset, verbose)]
+    pairs = classifier.on_labelled_batches(_encode, self, dataset, verbose)
     return tuple(np.concatenate(parts) for parts in zip(*pairs))
 
   def held_out_data(
@@ -259,7 +260,5 @@ class DBLE(LearningFromErrors, Prototypical):
     return {**super().get_config(), 'scaling': self.scaling}
 
 
-@tf.function(reduce_retracing=True)
-def _encode(model, images):
-  # Outside the class: a function that is an attribute would be exported with it.
-  return tf.cast(model.encode(images), tf.float32)
+def _encode(model, images, class_ids):
+  return tf.cast(model.encode(images), tf.float32), class_ids

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dble_tf import classifier
 from dble_tf import prototypes
+from dble_tf import replicas
 from dble_tf.errors import UserError
 
 
@@ -100,8 +101,8 @@ class Prototypical(classifier.Classifier):
     classifier.require_labelled_batches(dataset)
     sums = tf.zeros(self.centers.shape)
     counts = tf.zeros(self.center_counts.shape)
-    for images, class_ids in classifier.labelled_batches(dataset, verbose):
-      batch_sums, batch_counts = _encode_class_sums(self, images, class_ids)
+    for batch_sums, batch_counts in classifier.on_labelled_batches(
+        _encode_class_sums, self, dataset, verbose):
       sums += batch_sums
       counts += batch_counts
     missing = [i for i, count in enumerate(counts.numpy()) if count == 0]
@@ -232,6 +233,7 @@ class Prototypical(classifier.Classifier):
     self.require_fitted()
     return super().make_predict_function(force)
 
+  @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta on episodes.
 
@@ -274,8 +276,8 @@ class Prototypical(classifier.Classifier):
       prototype_loss = -tf.reduce_mean(
           prototypes.true_log_likelihoods(distances, labels))
       loss = prototype_loss + classifier.regularization(self.encoder)
-      scaled_loss = self.optimizer.scale_loss(loss)
-    self.optimizer.apply(tape.gradient(scaled_loss, self.theta), self.theta)
+      scaled_loss = self.optimizer.scale_loss(replicas.share(loss))
+    self.move_theta(tape, scaled_loss)
     self.prototype_loss.update_state(prototype_loss)
     self.error_rate.update_state(
         tf.cast(prototypes.predicted_labels(distances) != labels, tf.float32))
@@ -302,7 +304,5 @@ class Prototypical(classifier.Classifier):
     return {**super().get_config(), 'num_shots': self.num_shots}
 
 
-@tf.function(reduce_retracing=True)
 def _encode_class_sums(model, images, class_ids):
-  # Outside the class: a function that is an attribute would be exported with it.
   return prototypes.class_sums(model.encode(images), class_ids, model.num_classes)

@@ -1,5 +1,5 @@
 """Entry points: python -m launch.train, evaluate, compare, export, predict, benchmark,
-benchmark_serving."""
+benchmark_serving, cloud_tpu."""
 
 import os
 import sys

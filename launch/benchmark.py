@@ -15,6 +15,7 @@ from absl import flags
 from etils import epath
 
 from dble_tf import atomic
+from dble_tf import distribution
 from dble_tf import encoders
 from dble_tf import plots
 from dble_tf.errors import UserError
@@ -28,8 +29,8 @@ FLAGS = flags.FLAGS
 
 # The experiment of the paper that each encoder is measured in.
 EXPERIMENTS = {'mlp': 'mnist', 'vgg11': 'cifar10', 'resnet50': 'cifar100'}
-PARTS = ('training', 'input_pipeline', 'inference', 'centers', 'startup', 'memory',
-         'sizes')
+PARTS = ('training', 'replicas', 'input_pipeline', 'inference', 'centers', 'startup',
+         'memory', 'sizes')
 
 flags.DEFINE_enum('encoder', 'vgg11', list(encoders.ENCODERS), 'What is measured.')
 flags.DEFINE_integer('rounds', 7, 'How often each thing is timed.', lower_bound=1)
@@ -46,6 +47,8 @@ def main() -> None:
   values = flags.FlagValues()
   experiment.define_flags(values)
   values(['', f'--flagfile={flagfile}', *measurements.ONE_PHI])
+  if 'replicas' in FLAGS.parts:
+    distribution.virtual_devices(2)  # For where there is no GPU; later is too late.
   directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')
   dataset = random_data.make(values.dataset, 10_000)
   results = {'encoder': FLAGS.encoder, 'rounds': FLAGS.rounds,
@@ -85,6 +88,12 @@ def table(results: dict) -> str:
       rows.append((
           f'training, {name.replace("_", "-")}, {part["images"]} images',
           f'{1e3 * seconds:,.1f} ms, {part["to_vanilla"][name]:.2f} of vanilla'))
+  if part := results.get('replicas'):
+    for name, seconds in part['seconds'].items():
+      rows.append((
+          f'training, {name} replica{"s"[:name != "1"]}, {part["images"]} images',
+          f'{part["images"] / seconds:,.0f} images/s, {part["to_one"][name]:.2f} of the '
+          'time of one'))
   if part := results.get('input_pipeline'):
     rate = part['images_per_second']
     text = f'{rate:,.0f} images/s'

@@ -1,5 +1,6 @@
 """The flags of an experiment, and the data, batches and model they describe."""
 
+import contextlib
 import copy
 import functools
 import math
@@ -21,14 +22,16 @@ flags.disclaim_key_flags()
 
 _MOMENTUM = 0.9
 _GRADIENT_NORM = 1.0
+_DTYPE_POLICIES = ('float32', 'mixed_bfloat16', 'mixed_float16')
 
 
 def define_flags(values: flags.FlagValues) -> list[str]:
   """Defines what determines a run's outcome, and returns the flags' names."""
-  string, enum, integer, real, strings, validator = (
+  string, enum, integer, real, boolean, strings, validator = (
       functools.partial(define, flag_values=values)
       for define in (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer,
-                     flags.DEFINE_float, flags.DEFINE_list, flags.register_validator))
+                     flags.DEFINE_float, flags.DEFINE_bool, flags.DEFINE_list,
+                     flags.register_validator))
   before = set(values)
 
   string('experiment', None, 'Name of the run; the data set where none is given.')
@@ -49,6 +52,10 @@ def define_flags(values: flags.FlagValues) -> list[str]:
 
   enum('encoder', 'mlp', list(encoders.ENCODERS), 'f_theta.')
   integer('representation_size', 512, "D: the encoder's outputs.", lower_bound=1)
+  boolean('synchronized_batch_norm', None, 'Replicas normalise by the statistics of the '
+          'whole batch, not each by those of its part.')
+  enum('dtype_policy', None, _DTYPE_POLICIES, 'Precision of the encoder; float32 if not '
+       'given. Distances, softmax, losses and metrics are float32 with each.')
   real('weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
        lower_bound=0)
   integer('num_samples', 20, 'U: representations sampled per image at inference, or '
@@ -155,16 +162,35 @@ def make_training_data(
 
 def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:
   """A compiled model with fresh weights."""
-  return methods.METHODS[values.method].build(_settings(values, dataset))
+  with _dtype_policy(values.dtype_policy):
+    return methods.METHODS[values.method].build(_settings(values, dataset))
+
+
+@contextlib.contextmanager
+def _dtype_policy(name):
+  """Layers made in this context have the policy, if one is given."""
+  before = keras.config.dtype_policy()
+  keras.config.set_dtype_policy(name or before)
+  try:
+    yield
+  finally:
+    keras.config.set_dtype_policy(before)
 
 
 def _settings(values, dataset):
   return methods.Settings(
       values, dataset,
-      make_encoder=lambda: encoders.ENCODERS[values.encoder](
-          dataset.image_shape, values.representation_size, values.weight_decay),
+      make_encoder=lambda: _encoder(values, dataset),
       make_optimizer=lambda rate: _optimizer(rate, values),
       images_per_step=images_per_step(values, dataset))
+
+
+def _encoder(values, dataset):
+  encoder = encoders.ENCODERS[values.encoder](
+      dataset.image_shape, values.representation_size, values.weight_decay)
+  if values.synchronized_batch_norm:
+    encoders.synchronize_batch_norm(encoder)
+  return encoder
 
 
 def _optimizer(initial_rate, values):

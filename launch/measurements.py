@@ -7,6 +7,7 @@ ready for JSON: seconds, bytes, and ratios within one run.
 import collections
 import functools
 import json
+import math
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 from absl import flags
 
 from dble_tf import datasets
+from dble_tf import distribution
 from dble_tf import episodes
 from dble_tf import prototypes
 from dble_tf.errors import UserError
@@ -59,6 +61,25 @@ def training(
       'images': experiment.images_per_step(values, dataset),
       'seconds': {name: times.median(name) for name in steps},
       'to_vanilla': {name: times.ratio(name, 'vanilla') for name in steps},
+  }
+
+
+def replicas(
+    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
+  """A step on one device against the same step shared by all GPUs, or virtual CPUs."""
+  several = distribution.make_strategy('mirrored')
+  count = several.num_replicas_in_sync
+  values = experiment.changed(
+      values, method='dble',
+      episodes_per_step=count * math.ceil(values.episodes_per_step / count))
+  steps = {
+      '1': _shared_step(values, dataset, tf.distribute.get_strategy()),
+      str(count): _shared_step(values, dataset, several)}
+  times = timing.interleave(steps, rounds)
+  return {
+      'images': experiment.images_per_step(values, dataset),
+      'seconds': {name: times.median(name) for name in steps},
+      'to_one': {name: times.ratio(name, '1') for name in steps},
   }
 
 
@@ -175,6 +196,19 @@ def _step(values, dataset):
   batch = _batch(values, dataset)
   step = tf.function(model.train_step, jit_compile=model.jit_compile)
   return model, lambda: step(batch)['loss'].numpy()
+
+
+def _shared_step(values, dataset, strategy):
+  """A function that makes one training step on the replicas of a strategy."""
+  with strategy.scope():
+    model = experiment.build_model(values, dataset)
+  batch = next(iter(strategy.experimental_distribute_dataset(
+      experiment.make_training_data(values, dataset))))
+  step = tf.function(
+      lambda: strategy.run(model.train_step, args=(batch,)),
+      jit_compile=model.jit_compile)
+  # What one replica logs is of all of them, so its number ends the step.
+  return lambda: strategy.experimental_local_results(step()['loss'])[0].numpy()
 
 
 def _first_steps(flagfile, *arguments):

@@ -6,6 +6,7 @@ import sys
 from importlib import metadata
 
 import numpy as np
+import tensorflow as tf
 from absl import flags
 
 from dble_tf import atomic
@@ -19,7 +20,7 @@ from dble_tf.model import DBLE
 from launch import experiment
 from launch.workdir import Workdir
 
-_PACKAGES = ('tensorflow', 'keras', 'tensorflow-probability', 'tensorflow-datasets')
+_PACKAGES = ('keras', 'tensorflow-probability', 'tensorflow-datasets')
 _SPLITS = ('test', 'validation')
 
 
@@ -92,7 +93,8 @@ def facts(values: flags.FlagValues) -> dict:
 
 
 def _versions() -> dict[str, str]:
-  return {'python': platform.python_version(),
+  # The package of TensorFlow has another name on a TPU.
+  return {'python': platform.python_version(), 'tensorflow': tf.__version__,
           **{name: metadata.version(name) for name in _PACKAGES}}
 
 

@@ -16,9 +16,12 @@ from absl import flags
 from dble_tf import abstention
 from dble_tf import atomic
 from dble_tf import datasets
+from dble_tf import distribution
 from dble_tf.classifier import Classifier
+from dble_tf.classifier import require_equal_parts
 from dble_tf.errors import UserError
 from dble_tf.prototypical import Prototypical
+from launch import devices
 from launch import entry
 from launch import experiment
 from launch import exporting
@@ -29,6 +32,7 @@ from launch import workdir as workdirs
 FLAGS = flags.FLAGS
 
 _SETTINGS = experiment.define_flags(FLAGS)
+devices.define_flags(FLAGS)
 exporting.define_flags(FLAGS)
 flags.DEFINE_string(
     'workdir', None, 'Where results go; runs/<experiment> if not given.')
@@ -56,17 +60,25 @@ def main() -> None:
     return
 
   trained_run = check_trained_run()
+  strategy = devices.make_strategy(FLAGS)
+  jit_compile = distribution.jit_compile(FLAGS.jit_compile, strategy)
   keras.utils.set_random_seed(FLAGS.seed)
   dataset = experiment.load_dataset(FLAGS)
   target = exporting.target(FLAGS, dataset)
-  model = experiment.build_model(FLAGS, dataset)
+  with strategy.scope():
+    model = experiment.build_model(FLAGS, dataset)
+  if jit_compile != 'auto':
+    model.jit_compile = jit_compile
   if model.needs_held_out and not len(dataset.validation):
     raise UserError(
         f'{FLAGS.method} is fitted on images that the encoder was not trained on: hold '
         'some out with --validation_size'
         + (', or have one confidence model that learns from errors or all, and '
            '--scaling=none.' if FLAGS.method == 'dble' else '.'))
-  batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
+  batches = None
+  if not trained_run:
+    batches = experiment.make_training_data(FLAGS, dataset)
+    require_equal_parts(batches, strategy.num_replicas_in_sync)
   with workdir.lock():
     workdir.start(config)
     run(model, dataset, batches, trained_run, target, workdir)
@@ -99,7 +111,8 @@ def run(
   images = facts['steps'] * experiment.images_per_step(FLAGS, dataset)
   report.write(
       workdir, model, dataset, FLAGS.batch_size,
-      {**facts, 'images': images, 'seconds': seconds})
+      {**facts, 'images': images, 'seconds': seconds,
+       'replicas': model.distribute_strategy.num_replicas_in_sync})
 
 
 def check_trained_run() -> workdirs.Workdir | None:

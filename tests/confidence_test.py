@@ -155,6 +155,14 @@ def test_noise_is_standard_normal_and_belongs_to_its_seed():
   assert not np.array_equal(noise, confidence.standard_noise([20, 512], [4, 1]))
 
 
+def test_noise_comes_in_equal_parts_also_where_the_part_is_known_late():
+  whole = confidence.standard_noise([6, 4], [3, 1])
+  draw = lambda part: confidence.standard_noise([2, 4], [3, 1], part, num_parts=3)
+  for draw_part in (draw, tf.function(draw, jit_compile=True)):
+    parts = [draw_part(tf.constant(part)) for part in range(3)]
+    np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-6)
+
+
 def test_noise_is_the_same_under_xla():
   draw = lambda seed: confidence.standard_noise([20, 512], seed)
   seed = tf.constant([4, 0])  # An argument, or XLA would fold the noise away.

@@ -94,5 +94,13 @@ def test_an_encoder_round_trips_through_its_file(tmp_path):
       model.predict(images, verbose=0), loaded.predict(images, verbose=0))
 
 
+def test_batch_norm_is_synchronised_wherever_it_is():
+  inner = keras.Sequential([keras.Input([4]), keras.layers.BatchNormalization()])
+  outer = keras.Sequential([keras.Input([4]), inner, keras.layers.BatchNormalization()])
+  encoders.synchronize_batch_norm(outer)
+  copy = keras.models.clone_model(outer)  # It is part of the encoder's settings.
+  assert [copy.layers[0].layers[0].synchronized, copy.layers[1].synchronized] == [True] * 2
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -10,5 +10,10 @@ def test_a_user_error_is_a_value_error_to_those_who_expect_one():
     assert str(error) == 'use fewer ways'
 
 
+def test_the_first_line_of_an_error_without_words_is_its_name():
+  assert errors.first_line(OSError('\n no space\nat line 3')) == 'no space'
+  assert errors.first_line(KeyError()) == 'KeyError'
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from dble_tf import replicas
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.classifier import Classifier
 from dble_tf.classifier import likeliest
@@ -18,7 +19,7 @@ class DeepEnsemble(Classifier):
   """Several `Vanilla` networks, trained apart, whose probabilities are averaged.
 
   `fit` takes one batch for each member: (images, class ids) of shapes
-  [members, B, H, W, C] and [members, B] (`member_batches`).
+  [B, members, H, W, C] and [B, members] (`member_batches`).
 
   Attributes:
     members: the networks.
@@ -52,6 +53,11 @@ class DeepEnsemble(Classifier):
     """What `optimizer` moves: all members."""
     return [variable for member in self.members for variable in member.theta]
 
+  @property
+  def moving_statistics(self) -> list[keras.Variable]:
+    return [variable for member in self.members
+            for variable in member.moving_statistics]
+
   def compile(self, optimizer='sgd', **kwargs):
     """Keras' `compile`; the loss of each member is the cross-entropy, or `loss`."""
     kwargs.setdefault(
@@ -59,6 +65,7 @@ class DeepEnsemble(Classifier):
     super().compile(optimizer, **kwargs)
     self.optimizer.build(self.theta)
 
+  @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of each member on its own batch.
 
@@ -68,22 +75,25 @@ class DeepEnsemble(Classifier):
     images, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     if sample_weight is not None:
       raise UserError('An ensemble takes no sample weights.')
-    if images.shape[0] != len(self.members):
+    if images.shape[1] != len(self.members):
       raise UserError(
           f'{len(self.members)} members need a batch each, stacked; these are '
-          f'{images.shape[0]}: make them with member_batches.')
+          f'{images.shape[1]}: make them with member_batches.')
     loss_function = keras.losses.get(self.loss)
     with tf.GradientTape() as tape:
       losses = []
       for member, batch, y in zip(
-          self.members, tf.unstack(images), tf.unstack(targets)):
+          self.members, tf.unstack(images, axis=1), tf.unstack(targets, axis=1)):
         answers = member(batch, training=True)
         y = member.targets(y)
-        losses.append(loss_function(y, answers['logits']) + regularization(member))
+        # Keras' losses are a replica's share already.
+        losses.append(loss_function(y, answers['logits'])
+                      + replicas.share(regularization(member)))
         self.accuracy.update_state(tf.argmax(y, axis=-1), answers['label'])
       scaled_loss = self.optimizer.scale_loss(tf.add_n(losses))
-    self.optimizer.apply(tape.gradient(scaled_loss, self.theta), self.theta)
-    self._loss_tracker.update_state(tf.add_n(losses) / len(losses))
+    self.move_theta(tape, scaled_loss)
+    self._loss_tracker.update_state(
+        tf.add_n(losses) * replicas.count() / len(losses))
     return metric_results(self._loss_tracker, self.accuracy)
 
   def get_config(self):
@@ -97,4 +107,4 @@ class DeepEnsemble(Classifier):
 def member_batches(streams: Sequence[tf.data.Dataset]) -> tf.data.Dataset:
   """What `DeepEnsemble.fit` takes, from a stream of batches for each member."""
   return tf.data.Dataset.zip(*streams).map(
-      lambda *batches: tuple(tf.stack(parts) for parts in zip(*batches)))
+      lambda *batches: tuple(tf.stack(parts, axis=1) for parts in zip(*batches)))

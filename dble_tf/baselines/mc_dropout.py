@@ -60,8 +60,10 @@ class MCDropout(Vanilla):
       return self.answers(self.linear(self.dropout_layer(h, training=True)))
     # A pass is linear in h: masks times the kernel are the kernels of all passes.
     kept = tf.convert_to_tensor(self.masks) / (1.0 - self.dropout)
-    kernel, bias = (
-        tf.cast(weight, tf.float32) for weight in (self.linear.kernel, self.linear.bias))
+    # Asked of the layer, which is float32 under any precision policy; its weights, read
+    # here, would have been rounded.
+    bias = self.linear(tf.zeros([1, self.representation_size]))
+    kernel = self.linear(tf.eye(self.representation_size)) - bias
     kernels = tf.einsum('ud,dm->dum', kept, kernel)
     logits = tf.einsum('bd,dum->bum', tf.cast(h, tf.float32), kernels)
     probabilities = tf.reduce_mean(tf.nn.softmax(logits + bias), axis=1)

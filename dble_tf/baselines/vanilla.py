@@ -3,7 +3,9 @@
 import keras
 import tensorflow as tf
 
+from dble_tf import replicas
 from dble_tf.classifier import Classifier
+from dble_tf.classifier import metric_results
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
@@ -90,6 +92,20 @@ class Vanilla(Classifier):
     super().compile(optimizer, **kwargs)
     self.optimizer.build(self.theta)
 
+  @replicas.training_step
+  def train_step(self, data) -> dict[str, tf.Tensor]:
+    """One update of theta on a batch of (images, class ids[, sample weights])."""
+    images, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    with tf.GradientTape() as tape:
+      answers = self(images, training=True)
+      # Keras' losses are a replica's share already.
+      loss = self.compute_loss(images, y, answers, sample_weight)
+      scaled_loss = self.optimizer.scale_loss(loss)
+    self.move_theta(tape, scaled_loss)
+    self._loss_tracker.update_state(
+        loss * replicas.count(), sample_weight=tf.shape(images)[0])
+    return self.compute_metrics(images, y, answers, sample_weight)
+
   def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
                    training=True):
     """The loss of logits against class ids or distributions."""
@@ -100,7 +116,7 @@ class Vanilla(Classifier):
     """Loss and accuracy of training."""
     self.accuracy.update_state(
         tf.argmax(self.targets(y), axis=-1), y_pred['label'], sample_weight)
-    return {'loss': self._loss_tracker.result(), 'accuracy': self.accuracy.result()}
+    return metric_results(self._loss_tracker, self.accuracy)
 
   def get_config(self):
     return {**super().get_config(), 'weight_decay': self.weight_decay}

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from dble_tf import classifier
 from dble_tf import confidence
+from dble_tf import replicas
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.learning_from_errors import LearningFromErrors
 
@@ -39,6 +40,7 @@ class VanillaErrors(LearningFromErrors, Vanilla):
     probabilities = tf.reduce_mean(tf.nn.softmax(z), axis=1)
     return self.with_sigma(self.answers(logits), probabilities, sigma)
 
+  @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta by the cross-entropy and of phi by theta's errors."""
     images, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -47,15 +49,16 @@ class VanillaErrors(LearningFromErrors, Vanilla):
     with tf.GradientTape() as tape:
       logits = self.linear(self.encode(images, training=True))
       answers = self.answers(logits)
+      # Keras' losses are a replica's share already.
       theta_loss = self.compute_loss(images, targets, answers, sample_weight)
       scaled_loss = self.optimizer.scale_loss(theta_loss)
-    self.optimizer.apply(tape.gradient(scaled_loss, self.theta), self.theta)
+    self.move_theta(tape, scaled_loss)
     phi_loss = self.learn_confidence(
         logits, answers['label'] != class_ids,
         lambda z: -tf.nn.sparse_softmax_cross_entropy_with_logits(class_ids, z))
     # Keras counts phi's weight decay in the first loss too.
     self._loss_tracker.update_state(
-        theta_loss + phi_loss
+        theta_loss * replicas.count() + phi_loss
         - sum(classifier.regularization(one) for one in self.candidates))
     return {
         **self.compute_metrics(images, targets, answers, sample_weight),

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import tensorflow_datasets as tfds
 
+from dble_tf.errors import first_line
 from dble_tf.errors import UserError
 
 
@@ -40,12 +41,8 @@ def _download(builder):
   except Exception as error:  # TFDS passes on whatever its libraries raise.
     raise UserError(
         f'The data set {builder.name} is not prepared in {builder.data_dir}, and '
-        f'downloading it failed: {_first_line(error)}\n'
+        f'downloading it failed: {first_line(error)}\n'
         'On a machine with access to the internet, run\n'
         "  python -c \"from dble_tf import datasets; "
         f"datasets.load('{builder.name}', 'DIR')\"\n"
         'and copy DIR here, then pass it as --data_dir.') from error
-
-
-def _first_line(error) -> str:
-  return (str(error).strip().splitlines() or [type(error).__name__])[0]

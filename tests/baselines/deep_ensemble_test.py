@@ -19,8 +19,14 @@ def ensemble(make_encoder):
 
 @pytest.fixture
 def member_data(some_data):
-  """A batch for each of three members: [3, 20, 2, 2, 1] and [3, 20]."""
-  return [np.stack(parts) for parts in zip(*(some_data(seed=seed) for seed in range(3)))]
+  """A batch for each of three members: [20, 3, 2, 2, 1] and [20, 3]."""
+  each = [some_data(seed=seed) for seed in range(3)]
+  return [np.stack(parts, axis=1) for parts in zip(*each)]
+
+
+def of_each(member_data):
+  """Members -> their own images and class ids."""
+  return [np.moveaxis(parts, 1, 0) for parts in member_data]
 
 
 def test_probabilities_are_the_members_average(ensemble, some_data):
@@ -46,7 +52,7 @@ def test_members_learn_as_if_each_were_trained_alone(
   for _ in range(3):
     logs = ensemble.train_on_batch(*member_data, return_dict=True)
     losses = [model.train_on_batch(images, class_ids, return_dict=True)['loss']
-              for model, images, class_ids in zip(alone, *member_data)]
+              for model, images, class_ids in zip(alone, *of_each(member_data))]
   assert logs['loss'] == pytest.approx(np.mean(losses), rel=1e-4)
   for member, model in zip(ensemble.members, alone):
     np.testing.assert_allclose(member.linear.kernel, model.linear.kernel, rtol=1e-4)
@@ -57,7 +63,7 @@ def test_members_learn_as_if_each_were_trained_alone(
 def test_each_epochs_loss_is_the_members_mean_over_its_own_steps(
     ensemble, member_data, make_encoder):
   histories = []
-  for member, images, class_ids in zip(ensemble.members, *member_data):
+  for member, images, class_ids in zip(ensemble.members, *of_each(member_data)):
     alone = Vanilla(make_encoder(), 4, weight_decay=0.1)
     alone.compile(keras.optimizers.SGD(0.5, momentum=0.9, clipnorm=1.0))
     alone.take_trained(member)
@@ -72,9 +78,9 @@ def test_a_batch_for_each_member_comes_from_its_own_stream():
   streams = [tf.data.Dataset.from_tensors(
       (tf.fill([5, 2, 2, 1], i), tf.fill([5], i))) for i in range(3)]
   images, class_ids = next(iter(deep_ensemble.member_batches(streams)))
-  assert images.shape == [3, 5, 2, 2, 1] and class_ids.shape == [3, 5]
-  np.testing.assert_array_equal(images[:, 0, 0, 0, 0], [0, 1, 2])
-  np.testing.assert_array_equal(class_ids[:, 0], [0, 1, 2])
+  assert images.shape == [5, 3, 2, 2, 1] and class_ids.shape == [5, 3]
+  np.testing.assert_array_equal(images[0, :, 0, 0, 0], [0, 1, 2])
+  np.testing.assert_array_equal(class_ids[0], [0, 1, 2])
 
 
 def test_callbacks_reach_the_optimizer_of_all_members(ensemble, member_data):
@@ -89,7 +95,7 @@ def test_callbacks_reach_the_optimizer_of_all_members(ensemble, member_data):
 def test_batches_of_another_number_of_members_are_refused(ensemble, member_data):
   images, class_ids = member_data
   with pytest.raises(UserError, match='3 members need a batch each'):
-    ensemble.train_on_batch(images[:2], class_ids[:2])
+    ensemble.train_on_batch(images[:, :2], class_ids[:, :2])
 
 
 def test_an_ensemble_of_none_is_refused():

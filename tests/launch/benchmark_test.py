@@ -8,12 +8,14 @@ from launch import benchmark
 
 
 def test_what_was_asked_for_is_measured_written_and_shown(launch, tmp_path):
-  process = launch('benchmark', '--encoder=mlp', '--rounds=1', '--parts=training',
-                   '--parts=input_pipeline', f'--output={tmp_path}')
+  process = launch(
+      'benchmark', '--encoder=mlp', '--rounds=1', '--parts=training', '--parts=replicas',
+      '--parts=input_pipeline', f'--output={tmp_path}')
   assert process.returncode == 0, process.stderr
   results = json.loads((tmp_path / 'benchmark.json').read_text())
   assert results['encoder'] == 'mlp'
   assert results['training']['images'] == 200  # As launch/mnist.flags says.
+  assert list(results['replicas']['seconds']) == ['1', '2']
   assert 'inference' not in results
   table = (tmp_path / 'benchmark.md').read_text()
   assert table in process.stdout and str(tmp_path) in process.stdout
@@ -26,6 +28,8 @@ RESULTS = {
         'images': 400,
         'seconds': {'vanilla': 2.0, 'leave_one_out': 2.5},
         'to_vanilla': {'vanilla': 1.0, 'leave_one_out': 1.25}},
+    'replicas': {
+        'images': 400, 'seconds': {'1': 2.0, '2': 1.6}, 'to_one': {'1': 1.0, '2': 0.8}},
     'input_pipeline': {
         'images_per_second': 1600.0,
         'seconds_per_image': {'10 classes of 7 images': 2e-6}},
@@ -42,6 +46,7 @@ def test_the_table_has_a_row_for_everything_measured():
   rows = benchmark.table(RESULTS).splitlines()
   for row in (
       '| training, leave-one-out, 400 images | 2,500.0 ms, 1.25 of vanilla |',
+      '| training, 2 replicas, 400 images | 250 images/s, 0.80 of the time of one |',
       # 400 images in 2.5 s are 160 a second, a tenth of 1,600.
       '| input pipeline | 1,600 images/s, 10.0 times what a step takes |',
       '| input pipeline, 10 classes of 7 images | 2.0 µs an image |',

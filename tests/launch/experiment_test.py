@@ -1,5 +1,6 @@
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 from absl import flags
@@ -7,6 +8,7 @@ from absl import flags
 from dble_tf import baselines
 from dble_tf import datasets
 from launch import experiment
+from launch import random_data
 
 LAUNCH = pathlib.Path(experiment.__file__).parent
 
@@ -53,7 +55,7 @@ def test_flagfiles_ask_for_the_episodes_that_were_found_better(
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
     '--confidence_candidates=some', '--confidence_candidates=',
-    '--scaling=much'])
+    '--scaling=much', '--dtype_policy=float8'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
     parse(argument)
@@ -170,6 +172,28 @@ def test_the_flags_of_a_run_come_from_its_config(tmp_path):
   values = experiment.of_run(config)
   assert (values.dataset, values.seed, values.data_dir) == ('digits', 4, 'here')
   assert experiment.of_run(config, 'there').data_dir == 'there'
+
+
+def test_precision_and_batch_norm_are_as_asked_and_part_of_the_settings():
+  data = random_data.make('cifar10', 100)
+  values = parse('--dataset=cifar10', '--encoder=vgg11', '--method=vanilla',
+                 '--dtype_policy=mixed_bfloat16', '--synchronized_batch_norm')
+  model = experiment.build_model(values, data)
+  norms = [layer for layer in model.encoder.layers
+           if isinstance(layer, keras.layers.BatchNormalization)]
+  assert len(norms) == 8
+  for layer in norms:
+    assert layer.synchronized and layer.compute_dtype == 'bfloat16'
+    assert layer.gamma.dtype == 'float32'
+  assert keras.config.dtype_policy().name == 'float32'  # For others it stays.
+  text = experiment.config(values, ['dtype_policy', 'synchronized_batch_norm'])
+  assert text == '--dtype_policy=mixed_bfloat16\n--synchronized_batch_norm\n'
+
+
+def test_a_run_with_defaults_has_the_settings_that_it_always_had():
+  values = flags.FlagValues()
+  text = experiment.config(parse('--dataset=digits'), experiment.define_flags(values))
+  assert 'dtype_policy' not in text and 'batch_norm' not in text
 
 
 if __name__ == '__main__':

@@ -1,10 +1,14 @@
 import pytest
 from absl import flags
 
+from dble_tf import distribution
 from dble_tf.errors import UserError
 from launch import experiment
 from launch import measurements
 from launch import random_data
+
+# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
+distribution.virtual_devices(4)
 
 
 @pytest.fixture(scope='module')
@@ -32,6 +36,13 @@ def test_training_compares_steps_and_their_halves_with_vanilla(values, data):
   assert set(result['seconds']) == set(result['to_vanilla']) == names
   assert are_positive(result['seconds'])
   assert result['to_vanilla']['vanilla'] == 1
+
+
+def test_a_step_of_all_replicas_is_compared_with_one_on_as_many_images(values, data):
+  result = measurements.replicas(values, data, rounds=1)
+  assert result['images'] == 4 * 10 * 5  # An episode for each of the four.
+  assert set(result['seconds']) == {'1', '4'}
+  assert are_positive(result['seconds']) and result['to_one']['1'] == 1
 
 
 def test_the_settings_measured_are_not_changed(values, data):

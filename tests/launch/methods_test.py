@@ -35,6 +35,9 @@ def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_
   assert np.isfinite(history['loss'][0])
   model.complete(digits.train.batches(200), digits.validation.batches(200))
   answers = model.predict(digits.test.images, batch_size=200, verbose=0)
+  figures = model.evaluate(digits.test.batches(200), verbose=0, return_dict=True)
+  assert figures['accuracy'] == pytest.approx(
+      (answers['label'] == digits.test.class_ids).mean())
   rows = np.arange(len(digits.test))
   np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
   np.testing.assert_allclose(
@@ -93,7 +96,7 @@ def test_members_of_an_ensemble_see_batches_of_their_own(digits):
       next(experiment.make_training_data(
           parse('deep_ensemble', f'--seed={seed}'), digits).as_numpy_iterator())[1]
       for seed in (0, 1))
-  orders = {row.tobytes() for row in [*first, *other]}
+  orders = {row.tobytes() for row in [*first.T, *other.T]}
   assert len(orders) == 8
 
 

@@ -1,0 +1,290 @@
+"""Several replicas do what one does; these are virtual CPUs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dble_tf import baselines
+from dble_tf import confidence_models
+from dble_tf import distribution
+from dble_tf import encoders
+from dble_tf import replicas
+from dble_tf.baselines import deep_ensemble
+from dble_tf.errors import UserError
+from dble_tf.model import DBLE
+from dble_tf.prototypical import Prototypical
+
+# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
+distribution.virtual_devices(4)
+
+IMAGE_SHAPE = (2, 2, 1)
+NUM_CLASSES = 4
+DIM = 3
+STEPS = 4
+STRATEGIES = {}
+
+
+def strategy(num_replicas):
+  if num_replicas == 1:
+    return tf.distribute.get_strategy()
+  if num_replicas not in STRATEGIES:
+    STRATEGIES[num_replicas] = tf.distribute.MirroredStrategy(
+        [f'CPU:{i}' for i in range(num_replicas)], tf.distribute.ReductionToOneDevice())
+  return STRATEGIES[num_replicas]
+
+
+def make_encoder(batch_norm=False):
+  norm = [keras.layers.BatchNormalization()] if batch_norm else []
+  return keras.Sequential([
+      keras.Input(IMAGE_SHAPE, dtype='uint8'), keras.layers.Rescaling(0.01),
+      keras.layers.Flatten(), keras.layers.Dense(6, activation='tanh'), *norm,
+      keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(0.05))])
+
+
+def make_phi(dim=DIM):
+  return confidence_models.confidence_mlp(
+      dim, hidden_units=5, dropout=0.0, weight_decay=0.1)
+
+
+def optimizer():
+  # Clipped: each replica's gradient by itself would be clipped less.
+  return keras.optimizers.SGD(0.5, momentum=0.9, clipnorm=0.1)
+
+
+def make_model(kind, encoder):
+  plain = {'encoder': encoder, 'num_classes': NUM_CLASSES, 'weight_decay': 0.1}
+  if kind == 'dble':
+    model = DBLE(encoder, [make_phi(), make_phi()], NUM_CLASSES, num_shots=2,
+                 normalisation=['queries', 'errors'], seed=5)
+  elif kind == 'prototypical':
+    model = Prototypical(encoder, NUM_CLASSES, num_shots=None)
+  elif kind == 'vanilla':
+    model = baselines.Vanilla(**plain)
+  elif kind == 'vanilla_errors':
+    model = baselines.VanillaErrors(
+        confidence_model=make_phi(NUM_CLASSES), **plain, seed=5)
+  elif kind == 'deep_ensemble':
+    model = baselines.DeepEnsemble([
+        baselines.Vanilla(make_encoder(), NUM_CLASSES, weight_decay=0.1)
+        for _ in range(3)])
+  phi = {'confidence_optimizer': optimizer()} if hasattr(model, 'phi') else {}
+  model.compile(optimizer(), **phi)
+  return model
+
+
+def labelled(n, seed=0):
+  rng = np.random.default_rng(seed)
+  class_ids = (np.arange(n) % NUM_CLASSES).astype(np.int32)
+  images = rng.integers(200, size=[n, 4])
+  images[np.arange(n), class_ids] += 55
+  return images.reshape(n, *IMAGE_SHAPE).astype(np.uint8), class_ids
+
+
+def training_data(kind):
+  if kind in ('dble', 'prototypical'):
+    rng = np.random.default_rng(1)
+    episodes = rng.integers(256, size=[STEPS * 4, 3, 5, *IMAGE_SHAPE], dtype=np.uint8)
+    return tf.data.Dataset.from_tensor_slices(episodes).batch(4, drop_remainder=True)
+  streams = [tf.data.Dataset.from_tensor_slices(labelled(STEPS * 8, seed)).batch(
+      8, drop_remainder=True) for seed in range(3)]
+  return deep_ensemble.member_batches(streams) if kind == 'deep_ensemble' else streams[0]
+
+
+def train(kind, num_replicas, encoder=make_encoder, data=None):
+  keras.utils.set_random_seed(2)
+  with strategy(num_replicas).scope():
+    model = make_model(kind, encoder())
+  history = model.fit(
+      training_data(kind) if data is None else data, shuffle=False, verbose=0).history
+  return model, history
+
+
+def check_same(model, history, other, other_history):
+  assert other.optimizer.iterations.numpy() == model.optimizer.iterations.numpy()
+  for mine, theirs in zip(model.weights, other.weights):
+    np.testing.assert_allclose(
+        theirs, mine, rtol=1e-4, atol=2e-5, err_msg=mine.path)
+  assert set(history) == set(other_history)
+  for name in history:
+    np.testing.assert_allclose(
+        other_history[name], history[name], rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize('kind', [
+    'dble', 'prototypical', 'vanilla', 'vanilla_errors', 'deep_ensemble'])
+def test_replicas_learn_and_log_as_one(kind):
+  one = train(kind, 1)
+  for num_replicas in (2, 4):
+    check_same(*one, *train(kind, num_replicas))
+
+
+def test_a_replica_without_any_error_counts():
+  # Each class has a pixel of its own in the first two episodes, so that only the other
+  # two, which the second replica gets, have errors.
+  easy = np.zeros([2, 3, 5, 4], np.uint8)
+  for label in range(3):
+    easy[:, label, :, label] = 250
+  hard = np.random.default_rng(0).integers(256, size=[2, 3, 5, 4], dtype=np.uint8)
+  episodes = np.concatenate([easy, hard]).reshape(4, 3, 5, *IMAGE_SHAPE)
+  data = tf.data.Dataset.from_tensors(episodes).repeat(3)
+  one, two = train('dble', 1, data=data), train('dble', 2, data=data)
+  check_same(*one, *two)
+  # It was as was said: what each replica counted, of two episodes in three steps.
+  errors, episodes = ([copy.numpy() for copy in variable.value.values]
+                      for variable in two[0].error_rate.variables)
+  assert errors[0] == 0 < errors[1] and episodes == [6, 6]
+
+
+def test_synchronised_batch_norm_makes_replicas_equal_one():
+  def synchronised():
+    encoder = make_encoder(batch_norm=True)
+    encoders.synchronize_batch_norm(encoder)
+    return encoder
+
+  check_same(*train('dble', 1, synchronised), *train('dble', 2, synchronised))
+
+
+def test_replicas_that_normalise_apart_agree_on_moving_statistics():
+  apart = lambda: make_encoder(batch_norm=True)
+  one, _ = train('prototypical', 1, apart)
+  two, _ = train('prototypical', 2, apart)
+  layer, = [layer for layer in two.encoder.layers if hasattr(layer, 'moving_mean')]
+  for variable in (layer.moving_mean, layer.moving_variance):
+    copies = [copy.numpy() for copy in variable.value.values]
+    np.testing.assert_array_equal(*copies)
+  # Apart is not together: parts of a batch have statistics of their own.
+  assert not np.allclose(one.theta[0], two.theta[0], rtol=1e-4)
+
+
+def test_noise_of_replicas_is_the_parts_of_what_one_draws():
+  with strategy(2).scope():
+    model = make_model('dble', make_encoder())
+  draw = lambda: model._training_noise([2, 6, DIM])
+  parts = [part.numpy() for part in strategy(2).run(draw).values]
+  assert not np.intersect1d(*parts).size
+  whole = model._training_noise([4, 6, DIM])
+  np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_dropout_differs_between_replicas_and_their_state_does_not():
+  class Masks(keras.Model):
+    moving_statistics = ()
+
+    def __init__(self):
+      super().__init__()
+      self.dropout = keras.layers.Dropout(0.5)
+
+    @replicas.training_step
+    def train_step(self, data):
+      return self.dropout(data, training=True)
+
+  with strategy(2).scope():
+    model = Masks()
+  step = tf.function(lambda: strategy(2).run(model.train_step, args=(tf.ones([64]),)))
+  first, second = ([part.numpy() for part in step().values] for _ in range(2))
+  drawn = {masks.tobytes() for masks in (*first, *second)}
+  assert len(drawn) == 4
+  states = [copy.numpy() for copy in model.dropout.seed_generator.state.value.values]
+  np.testing.assert_array_equal(*states)
+
+
+def test_gradients_that_are_not_finite_anywhere_do_not_move_phi():
+  with strategy(2).scope():
+    model = make_model('dble', make_encoder())
+  before = [variable.numpy() for variable in model.phi]
+
+  def broken_on_the_second_replica(z):
+    factor = tf.where(tf.equal(replicas.index(), 1), np.nan, 1.0)
+    return factor * tf.reduce_sum(z, axis=-1)
+
+  def learn():
+    model.learn_confidence(
+        tf.ones([2, 6, DIM]), tf.ones([2, 6], bool), broken_on_the_second_replica)
+
+  tf.function(lambda: strategy(2).run(learn))()
+  for variable, value in zip(model.phi, before):
+    np.testing.assert_array_equal(variable, value)
+
+
+def test_centers_figures_and_answers_are_those_of_one_replica():
+  images, class_ids = labelled(33, seed=7)  # The last batch, of one, leaves one idle.
+  batches = tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16)
+  results = []
+  for num_replicas in (1, 2):
+    model, _ = train('prototypical', num_replicas)
+    model.fit_centers(batches)
+    results.append((
+        model.centers.numpy(), model.center_counts.numpy(),
+        model.evaluate(batches, verbose=0, return_dict=True),
+        model.predict(images, batch_size=16, verbose=0)))
+  keras.tree.map_structure(
+      lambda mine, theirs: np.testing.assert_allclose(theirs, mine, rtol=1e-3, atol=1e-5),
+      *results)
+
+
+def test_sigma_scale_and_held_out_phi_are_those_of_one_replica():
+  images, class_ids = labelled(48, seed=7)
+  batches = tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16)
+  results = []
+  for num_replicas in (1, 2):
+    keras.utils.set_random_seed(2)
+    with strategy(num_replicas).scope():
+      model = DBLE(make_encoder(), [make_phi(), make_phi()], NUM_CLASSES, num_shots=2,
+                   confidence_training=['all', 'held_out'],
+                   scaling='sigma_scale_and_temperature')
+      model.compile(optimizer(), optimizer())
+    model.fit(training_data('dble'), shuffle=False, verbose=0)
+    model.complete(batches, batches)
+    results.append([
+        model.sigma_scale.numpy(), model.temperature.numpy(),
+        *(weight.numpy() for weight in model.candidates[1].weights)])
+  for mine, theirs in zip(*results):
+    np.testing.assert_allclose(theirs, mine, rtol=2e-3, atol=1e-4)
+
+
+def test_trust_scores_are_those_of_one_replica():
+  train_set, held_out = (
+      tf.data.Dataset.from_tensor_slices(labelled(48, seed)).batch(20) for seed in (7, 8))
+  results = []
+  for num_replicas in (1, 2):
+    keras.utils.set_random_seed(2)
+    with strategy(num_replicas).scope():
+      model = baselines.TrustScore(make_encoder(), NUM_CLASSES, num_points=48)
+      model.compile(optimizer())
+    model.fit(training_data('vanilla'), shuffle=False, verbose=0)
+    model.complete(train_set, held_out)
+    results.append(model.predict(labelled(20, seed=9)[0], verbose=0))
+  for name in results[0]:
+    np.testing.assert_allclose(
+        results[1][name], results[0][name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_a_model_of_replicas_survives_saving_and_answers_alone(tmp_path):
+  images, class_ids = labelled(40)
+  model, _ = train('prototypical', 2)
+  model.fit_centers(tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16))
+  model.save(tmp_path / 'model.keras')
+  loaded = keras.models.load_model(tmp_path / 'model.keras')
+  expected = model.predict(images, verbose=0)
+  for name, answer in loaded.predict(images, verbose=0).items():
+    np.testing.assert_allclose(answer, expected[name], rtol=1e-5, atol=1e-6)
+  for mine, theirs in zip(model.optimizer.variables, loaded.optimizer.variables):
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize('data, message', [
+    (tf.data.Dataset.from_tensors, 'cannot have equal parts of 3'),
+    (lambda episodes: tf.data.Dataset.from_tensor_slices(episodes).batch(2), 'fixed size'),
+    (lambda episodes: episodes, 'fixed size'),
+])
+def test_batches_that_do_not_split_into_equal_parts_are_refused(data, message):
+  with strategy(2).scope():
+    model = make_model('prototypical', make_encoder())
+  episodes = np.zeros([3, 3, 5, *IMAGE_SHAPE], np.uint8)
+  with pytest.raises(UserError, match=message):
+    model.fit(data(episodes), verbose=0)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
