@@ -8,6 +8,7 @@ from absl import app
 from absl import logging
 
 from dble_tf.errors import UserError
+from launch import preemption
 
 
 INTERRUPTED = 130  # The exit code after Ctrl-C.
@@ -17,7 +18,7 @@ def run(main: Callable[[], None]) -> None:
   """Parses the flags, runs `main`, and tells errors to people.
 
   A mistake that the user can mend is printed without a traceback; the exit code is 1,
-  or `INTERRUPTED` after Ctrl-C.
+  or `INTERRUPTED` after Ctrl-C, or `preemption.EXIT_CODE` after SIGTERM.
   """
 
   def guarded(argv):
@@ -26,13 +27,17 @@ def run(main: Callable[[], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     tf.get_logger().setLevel('ERROR')
     try:
-      main()
+      with preemption.PREEMPTION.handling():
+        main()
     except (UserError, OSError) as error:
       print(f'error: {error}', file=sys.stderr)
       return 1
     except KeyboardInterrupt:
       print('\ninterrupted', file=sys.stderr)
       return INTERRUPTED
+    except preemption.Preempted:
+      print('\nasked to end: the same command continues', file=sys.stderr)
+      return preemption.EXIT_CODE
     return 0
 
   app.run(guarded)

@@ -137,9 +137,11 @@ def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
 
 
 def make_training_data(
-    values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
-  """An endless stream of what the method's `fit` takes."""
-  return methods.METHODS[values.method].training_data(_settings(values, dataset))
+    values: flags.FlagValues, dataset: datasets.Dataset, start: int = 0
+) -> tf.data.Dataset:
+  """An endless stream of what the method's `fit` takes, from step `start` on."""
+  return methods.METHODS[values.method].training_data(
+      _settings(values, dataset), start)
 
 
 def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:

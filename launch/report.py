@@ -1,5 +1,6 @@
 """The figures of a run: computed, written to its directory, shown."""
 
+import io
 import json
 import platform
 import sys
@@ -59,9 +60,11 @@ def write(
       if 'sigma_mean' in predictions and 'distance_to_true' in predictions:
         plots.sigma(workdir.sigma, predictions)
       predictions.pop('logits', None)
+      # In memory first: zip files are not written from start to end.
+      buffer = io.BytesIO()
+      np.savez_compressed(buffer, **predictions)
       with atomic.replacing(workdir.predictions) as temporary:
-        with temporary.open('wb') as file:
-          np.savez_compressed(file, **predictions)
+        temporary.write_bytes(buffer.getvalue())
   if isinstance(model, DBLE):
     names = results['confidence_candidates']
     results['confidence_model'] = {

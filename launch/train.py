@@ -2,10 +2,10 @@
 
   python -m launch.train --flagfile=launch/digits.flags
 
-A flagfile describes an experiment; flags after it change single settings.
+A flagfile describes an experiment; flags after it change single settings. A run that was
+killed continues where its last checkpoint is when the same command is given again.
 """
 
-import math
 import sys
 import time
 
@@ -14,25 +14,28 @@ import tensorflow as tf
 from absl import flags
 
 from dble_tf import atomic
+from dble_tf import checkpoints
 from dble_tf import datasets
 from dble_tf import export
 from dble_tf.classifier import Classifier
 from dble_tf.errors import UserError
-from dble_tf.prototypical import Prototypical
 from launch import entry
 from launch import experiment
 from launch import methods
 from launch import report
+from launch import training
 from launch import workdir as workdirs
 
 FLAGS = flags.FLAGS
 
 _SETTINGS = experiment.define_flags(FLAGS)
+training.define_flags(FLAGS)
 flags.DEFINE_string(
     'workdir', None, 'Where results go; runs/<experiment> if not given.')
 flags.DEFINE_bool(
-    'overwrite', False, 'Replace a finished run of other settings, or repeat this '
-    'one.')
+    'overwrite', False, 'Replace a run of other settings, or repeat a finished one.')
+flags.DEFINE_bool(
+    'deterministic', False, 'Use operations alone that give the same bits every time.')
 flags.DEFINE_string(
     'trained_run', None, 'Directory of a finished vanilla run of the same settings, whose '
     'network temperature_scaling and trust_score take instead of training one.')
@@ -40,17 +43,17 @@ flags.mark_flag_as_required('dataset')
 
 
 def main() -> None:
+  if FLAGS.deterministic:
+    tf.config.experimental.enable_op_determinism()
   workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}')
   workdir.check()
   config = experiment.config(FLAGS, _SETTINGS)
-  if workdir.is_finished and not FLAGS.overwrite:
-    if not workdir.holds(config):
-      raise UserError(
-          f'{workdir.path} holds a finished run of other settings (see '
-          f'{workdir.config}). Give another --workdir, or --overwrite to replace it.')
-    print('This run is finished already; --overwrite repeats it.')
-    report.show(workdir)
-    return
+  if not FLAGS.overwrite:
+    workdir.require(config, 'or --overwrite to replace it')
+    if workdir.is_finished:
+      print('This run is finished already; --overwrite repeats it.')
+      report.show(workdir)
+      return
 
   trained_run = check_trained_run()
   keras.utils.set_random_seed(FLAGS.seed)
@@ -62,30 +65,48 @@ def main() -> None:
         'some out with --validation_size'
         + (', or have one confidence model that learns from errors or all, and '
            '--scaling=none.' if FLAGS.method == 'dble' else '.'))
-  batches = None if trained_run else experiment.make_training_data(FLAGS, dataset)
+  if not trained_run:
+    experiment.make_training_data(FLAGS, dataset)  # Refuses what it cannot be made of.
   with workdir.lock():
-    workdir.start(config)
-    run(model, dataset, batches, trained_run, workdir)
+    store = checkpoints.Checkpoints(workdir.checkpoints, config)
+    newest = begin(workdir, config, store)
+    run(model, dataset, trained_run, workdir, store, newest)
+    store.remove()
   report.show(workdir)
+
+
+def begin(
+    workdir: workdirs.Workdir, config: str, store: checkpoints.Checkpoints
+) -> checkpoints.Checkpoint | None:
+  """Where an unfinished run of these settings is, or None behind a new beginning."""
+  newest = None
+  if workdir.holds(config) and not workdir.is_finished:
+    newest = store.newest()
+  if newest is None:
+    workdir.start(config)
+  else:
+    workdir.remove_incomplete()
+  return newest
 
 
 def run(
     model: Classifier,
     dataset: datasets.Dataset,
-    batches: tf.data.Dataset | None,
     trained_run: workdirs.Workdir | None,
     workdir: workdirs.Workdir,
+    store: checkpoints.Checkpoints,
+    newest: checkpoints.Checkpoint | None,
 ) -> None:
   """Trains, or takes a trained network, completes, saves, exports and evaluates."""
   start = time.monotonic()
   if trained_run:
+    start -= trained_run.read_metrics()['seconds']
     model.take_trained(trained_run.load_model())
   else:
-    train(model, dataset, batches, workdir)
+    start -= newest.position.seconds if newest else 0.0
+    training.train(FLAGS, model, dataset, workdir, store, newest)
   complete(model, dataset)
   seconds = time.monotonic() - start
-  if trained_run:
-    seconds += trained_run.read_metrics()['seconds']
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
@@ -112,37 +133,6 @@ def check_trained_run() -> workdirs.Workdir | None:
         f'{run.path} holds no finished run of --method={base} with otherwise the same '
         'settings: train one there, or leave --trained_run out.')
   return run
-
-
-def train(
-    model: Classifier,
-    dataset: datasets.Dataset,
-    batches: tf.data.Dataset,
-    workdir: workdirs.Workdir,
-) -> None:
-  """Runs `fit` to its end."""
-  validation = dataset.validation
-  centers = {}
-  if len(validation) and isinstance(model, Prototypical):
-    centers['centers_data'] = dataset.train.batches(FLAGS.batch_size)
-  history = model.fit(
-      batches,
-      shuffle=False,  # Batches are random as they come.
-      epochs=FLAGS.epochs,
-      steps_per_epoch=FLAGS.steps_per_epoch,
-      validation_data=(
-          validation.batches(FLAGS.batch_size) if len(validation) else None),
-      callbacks=[
-          keras.callbacks.TensorBoard(str(workdir.tensorboard), write_graph=False),
-          keras.callbacks.TerminateOnNaN(),
-      ],
-      verbose=1 if sys.stdout.isatty() else 2,
-      **centers)
-  if not math.isfinite(history.history['loss'][-1]):
-    raise UserError(
-        f'Training diverged in epoch {len(history.epoch)}: the loss is '
-        f'{history.history["loss"][-1]}. Lower --learning_rate or '
-        '--confidence_learning_rate.')
 
 
 def complete(model: Classifier, dataset: datasets.Dataset) -> None:
