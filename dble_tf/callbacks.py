@@ -117,7 +117,7 @@ def _divergence(model, problem):
   rates = ' and '.join(
       f'{rate:.3g} ({whose})' for whose, rate in learning_rates(model).items())
   return Diverged(
-      f'Training diverged in step {int(model.optimizer.iterations)}: {problem}, at a '
+      f'Training diverged in step {_number(model.optimizer.iterations)}: {problem}, at a '
       f'learning rate of {rates}.')
 
 
@@ -125,8 +125,13 @@ def learning_rates(model: keras.Model) -> dict[str, float]:
   """The rates of theta and, if it learns beside it, of phi."""
   optimizers = {'theta': model.optimizer,
                 'phi': getattr(model, 'confidence_optimizer', None)}
-  return {whose: float(optimizer.learning_rate)
+  return {whose: _number(optimizer.learning_rate)
           for whose, optimizer in optimizers.items() if optimizer is not None}
+
+
+def _number(value):
+  # Variables under a strategy are not numbers by themselves.
+  return keras.ops.convert_to_numpy(value).item()
 
 
 class TimeLeft(keras.callbacks.Callback):
@@ -147,13 +152,13 @@ class TimeLeft(keras.callbacks.Callback):
 
   def on_train_batch_end(self, batch, logs=None):
     if self._first_step is None:  # Behind it, as it is spent on tracing.
-      self._first_step = int(self.model.optimizer.iterations)
+      self._first_step = _number(self.model.optimizer.iterations)
       self._started_at = time.monotonic()
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._first_step is not None:
       left = (self._epochs - epoch) * self._steps_per_epoch
-      steps = int(self.model.optimizer.iterations) - self._first_step
+      steps = _number(self.model.optimizer.iterations) - self._first_step
       seconds = (time.monotonic() - self._started_at) / max(steps, 1) * left
       print(f'{duration(seconds)} left')
 
@@ -197,7 +202,7 @@ class Curves(keras.callbacks.TensorBoard):
     super().on_train_begin(logs)
     # TensorBoard forgets what it has read of this step and later ones.
     restart = event_pb2.Event(
-        step=self._first_epoch,
+        step=self._first_epoch, wall_time=time.time(),
         session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
     for writer in (self._train_writer, self._val_writer):
       tf.raw_ops.ImportEvent(
@@ -215,7 +220,7 @@ class Curves(keras.callbacks.TensorBoard):
       with self._val_writer.as_default():
         # Of all validation images: evaluation was the last to use the metric.
         diagram = plots.reliability_image(
-            f'epoch {epoch + 1}', self.model.ece.bins.numpy())
+            f'epoch {epoch + 1}', keras.ops.convert_to_numpy(self.model.ece.bins))
         tf.summary.image(
             'reliability', tf.io.decode_png(diagram, channels=3)[tf.newaxis], step=epoch)
         if self._sigma_images is not None:

@@ -1,5 +1,7 @@
 """How every entry point starts and how it fails."""
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 
@@ -12,6 +14,12 @@ from launch import preemption
 
 
 INTERRUPTED = 130  # The exit code after Ctrl-C.
+
+_MAKE_ROOM = 'make room, then the same command goes on'
+_BE_ELSEWHERE = 'give a directory that can be written'
+_REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM, errno.EDQUOT: _MAKE_ROOM, errno.EFBIG: _MAKE_ROOM,
+    errno.EROFS: _BE_ELSEWHERE, errno.EACCES: _BE_ELSEWHERE, errno.EPERM: _BE_ELSEWHERE}
 
 
 def run(main: Callable[[], None]) -> None:
@@ -29,8 +37,14 @@ def run(main: Callable[[], None]) -> None:
     try:
       with preemption.PREEMPTION.handling():
         main()
-    except (UserError, OSError) as error:
+    except UserError as error:
       print(f'error: {error}', file=sys.stderr)
+      return 1
+    except (OSError, tf.errors.OpError) as error:
+      problem = _file_problem(error)
+      if problem is None:
+        raise
+      print(f'error: {problem}', file=sys.stderr)
       return 1
     except KeyboardInterrupt:
       print('\ninterrupted', file=sys.stderr)
@@ -41,3 +55,14 @@ def run(main: Callable[[], None]) -> None:
     return 0
 
   app.run(guarded)
+
+
+def _file_problem(error):
+  """What a failure to read or write says to people; None if it is another failure."""
+  if isinstance(error, OSError):
+    code = error.errno
+  else:  # TensorFlow has errors of its own, with the words of the operating system.
+    code = next((code for code in _REMEDIES if os.strerror(code) in str(error)), None)
+    if code is None:
+      return None
+  return f'{error}: {_REMEDIES[code]}.' if code in _REMEDIES else str(error)

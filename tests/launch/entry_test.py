@@ -14,7 +14,12 @@ def run(body):
     ("__import__('dble_tf.errors').errors.UserError('use fewer ways')", 1,
      'error: use fewer ways\n'),
     ("OSError(28, 'No space left on device')", 1,
-     'error: [Errno 28] No space left on device\n'),
+     'error: [Errno 28] No space left on device: make room'),
+    ("OSError('of a kind of its own')", 1, 'error: of a kind of its own\n'),
+    ("entry.tf.errors.ResourceExhaustedError(None, None, 'a/b; No space left on device')",
+     1, 'make room'),
+    ("entry.tf.errors.PermissionDeniedError(None, None, 'a/b; Read-only file system')",
+     1, 'give a directory that can be written'),
     ('KeyboardInterrupt()', 130, 'interrupted'),
 ])
 def test_errors_are_told_without_a_traceback(error, code, message):
@@ -32,10 +37,20 @@ def test_ctrl_c_while_modules_load_shows_no_traceback():
   assert done.stderr == 'interrupted\n'
 
 
-def test_a_mistake_of_ours_keeps_its_traceback():
-  done = run('def main(): raise KeyError("bug")\nentry.run(main)')
+@pytest.mark.parametrize('error', [
+    "KeyError('bug')", "entry.tf.errors.ResourceExhaustedError(None, None, 'bug')"])
+def test_a_mistake_of_ours_keeps_its_traceback(error):
+  done = run(f'def main(): raise {error}\nentry.run(main)')
   assert done.returncode == 1
   assert 'Traceback' in done.stderr and 'bug' in done.stderr
+
+
+def test_sigterm_has_an_exit_code_of_its_own():
+  done = run('import os, signal\n'
+             'def main(): os.kill(os.getpid(), signal.SIGTERM)\nentry.run(main)')
+  assert done.returncode == 75
+  assert 'the same command continues' in done.stderr
+  assert 'Traceback' not in done.stderr
 
 
 def test_stray_arguments_are_refused():

@@ -11,7 +11,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from launch import methods
 from launch import preemption
@@ -54,8 +54,9 @@ def curves(workdir):
   """Split -> tag -> steps and values, as TensorBoard shows them."""
   read = {}
   for directory in sorted((workdir / 'tensorboard').iterdir()):
-    events = event_accumulator.EventAccumulator(
-        str(directory), size_guidance={event_accumulator.TENSORS: 0})
+    events = plugin_event_accumulator.EventAccumulator(
+        str(directory), tensor_size_guidance={
+            name: 0 for name in ('scalars', 'images', 'histograms')})
     events.Reload()
     read[directory.name] = {
         tag: [(event.step, event.tensor_proto.SerializeToString())
