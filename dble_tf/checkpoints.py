@@ -118,7 +118,7 @@ class Checkpoints:
     path = self.directory / f'step-{position.steps_done:09d}.npz'
     try:
       with atomic.replacing(path) as temporary:
-        temporary.write_bytes(buffer.getbuffer())
+        temporary.write_bytes(buffer.getvalue())
       for old in self.paths()[:-self._num_kept]:
         atomic.remove(old)
     except (OSError, tf.errors.OpError) as error:

@@ -23,7 +23,7 @@ def main() -> None:
   model = workdir.load_model()
   settings = flags.FlagValues()
   experiment.define_flags(settings)
-  settings(['', f'--flagfile={workdir.config}'])
+  settings(['', *workdir.config.read_text().splitlines()])
   if FLAGS.data_dir:
     settings.data_dir = FLAGS.data_dir
   facts = report.facts(settings)
