@@ -1,5 +1,6 @@
 """Plots of results."""
 
+import io
 import os
 from collections.abc import Mapping
 
@@ -22,20 +23,16 @@ def reliability_diagram(
     path: where to write it.
     methods: title -> predictions with label, true_label and confidence, each [n].
   """
-  canvas = figure.Figure(figsize=(4.2 * len(methods), 5), layout='constrained')
-  panels = canvas.subplots(
-      2, len(methods), sharex=True, sharey='row', squeeze=False, height_ratios=[3, 1])
-  for column, (title, predictions) in enumerate(methods.items()):
-    is_correct = predictions['label'] == predictions['true_label']
-    bins = metrics.calibration_bins(
-        is_correct, predictions['confidence'], _NUM_BINS)
-    ece = float(metrics.expected_calibration_error(bins))
-    _draw_accuracy(panels[0, column], bins.numpy())
-    panels[0, column].set_title(f'{title}\nECE {100 * ece:.2f} %')
-    _draw_shares(panels[1, column], bins.numpy()[0])
-  panels[0, 0].set_ylabel('accuracy')
-  panels[1, 0].set_ylabel('share of images')
-  _save(canvas, path)
+  _save(_reliability({
+      title: metrics.calibration_bins(
+          predictions['label'] == predictions['true_label'],
+          predictions['confidence'], _NUM_BINS).numpy()
+      for title, predictions in methods.items()}), path)
+
+
+def reliability_image(title: str, bins: np.ndarray) -> bytes:
+  """The same of the [3, L] sums of `metrics.calibration_bins`, as a small PNG."""
+  return _png(_reliability({title: bins}), dpi=60)
 
 
 def sigma(
@@ -117,8 +114,30 @@ def comparison(
 
 
 def _save(canvas, path):
-  with atomic.replacing(path) as temporary, temporary.open('wb') as file:
-    canvas.savefig(file, format='png', dpi=120)
+  with atomic.replacing(path) as temporary:
+    temporary.write_bytes(_png(canvas, dpi=120))
+
+
+def _png(canvas, dpi):
+  # In memory first: files of remote file systems cannot be written out of order.
+  buffer = io.BytesIO()
+  canvas.savefig(buffer, format='png', dpi=dpi)
+  return buffer.getvalue()
+
+
+def _reliability(methods):
+  """A figure with a panel for each title and its bins."""
+  canvas = figure.Figure(figsize=(4.2 * len(methods), 5), layout='constrained')
+  panels = canvas.subplots(
+      2, len(methods), sharex=True, sharey='row', squeeze=False, height_ratios=[3, 1])
+  for column, (title, bins) in enumerate(methods.items()):
+    ece = float(metrics.expected_calibration_error(bins))
+    _draw_accuracy(panels[0, column], bins)
+    panels[0, column].set_title(f'{title}\nECE {100 * ece:.2f} %')
+    _draw_shares(panels[1, column], bins[0])
+  panels[0, 0].set_ylabel('accuracy')
+  panels[1, 0].set_ylabel('share of images')
+  return canvas
 
 
 def _draw_accuracy(panel, bins):

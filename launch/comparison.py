@@ -15,6 +15,7 @@ from launch import entry
 from launch import experiment
 from launch import methods
 from launch import paper
+from launch import preemption
 from launch import table
 from launch.workdir import Workdir
 
@@ -94,10 +95,7 @@ class Run:
   def check(self) -> None:
     """Refuses a directory with another run before anything is trained."""
     self.workdir.check()
-    if self.workdir.is_finished and not self.is_finished:
-      raise UserError(
-          f'{self.workdir.path} holds a finished run of other settings: give another '
-          '--workdir, or remove it.')
+    self.workdir.require(self.config, 'or remove it')
 
   def train(self) -> None:
     """Trains in a process of its own, so that a crash there ends nothing here."""
@@ -105,7 +103,19 @@ class Run:
                f'--workdir={self.workdir.path}']
     if self.base is not None and self.base.is_finished:
       command.append(f'--trained_run={self.base.workdir.path}')
-    code = subprocess.run(command).returncode
+    process = subprocess.Popen(command)
+    try:
+      code = process.wait()
+    except preemption.Preempted:
+      process.terminate()  # It saves, then ends.
+      process.wait()
+      raise
+    except BaseException:
+      process.kill()
+      process.wait()
+      raise
+    if code == preemption.EXIT_CODE:
+      raise preemption.Preempted
     if code in (entry.INTERRUPTED, -signal.SIGINT):
       raise KeyboardInterrupt
     if code:

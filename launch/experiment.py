@@ -4,11 +4,11 @@ import contextlib
 import copy
 import functools
 import math
-import os
 
 import keras
 import tensorflow as tf
 from absl import flags
+from etils import epath
 
 from dble_tf import datasets
 from dble_tf import encoders
@@ -125,11 +125,11 @@ def config(values: flags.FlagValues, names: list[str]) -> str:
   return ''.join(f'{line}\n' for line in lines if line)
 
 
-def of_run(config: os.PathLike, data_dir: str | None = None) -> flags.FlagValues:
+def of_run(config: epath.Path, data_dir: str | None = None) -> flags.FlagValues:
   """The flags of a run from its config.flags; its data may have moved."""
   values = flags.FlagValues()
   define_flags(values)
-  values(['', f'--flagfile={config}'])
+  values(['', *config.read_text().splitlines()])
   if data_dir:
     values.data_dir = data_dir
   return values
@@ -155,9 +155,11 @@ def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
 
 
 def make_training_data(
-    values: flags.FlagValues, dataset: datasets.Dataset) -> tf.data.Dataset:
-  """An endless stream of what the method's `fit` takes."""
-  return methods.METHODS[values.method].training_data(_settings(values, dataset))
+    values: flags.FlagValues, dataset: datasets.Dataset, start: int = 0
+) -> tf.data.Dataset:
+  """An endless stream of what the method's `fit` takes, from step `start` on."""
+  return methods.METHODS[values.method].training_data(
+      _settings(values, dataset), start)
 
 
 def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:

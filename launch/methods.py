@@ -125,34 +125,36 @@ def vanilla_errors(settings: Settings) -> Classifier:
   return settings.compiled_with_phi(model)
 
 
-def shuffled_batches(settings: Settings, seed: int | None = None) -> tf.data.Dataset:
+def shuffled_batches(
+    settings: Settings, start: int, seed: int | None = None) -> tf.data.Dataset:
   images, class_ids = settings.dataset.train.tensors
   return batches.batch_dataset(
       images, class_ids, settings.images_per_step,
-      settings.values.seed if seed is None else seed,
+      settings.values.seed if seed is None else seed, start,
       augmentation_policy=settings.dataset.augmentation_policy)
 
 
-def mixed_batches(settings: Settings) -> tf.data.Dataset:
+def mixed_batches(settings: Settings, start: int) -> tf.data.Dataset:
   return mixup.mixup_dataset(
-      shuffled_batches(settings), settings.dataset.num_classes,
-      settings.values.mixup_alpha, settings.values.seed)
+      shuffled_batches(settings, start), settings.dataset.num_classes,
+      settings.values.mixup_alpha, settings.values.seed, start)
 
 
-def ensemble_batches(settings: Settings) -> tf.data.Dataset:
+def ensemble_batches(settings: Settings, start: int) -> tf.data.Dataset:
   size = settings.values.ensemble_size
   return deep_ensemble.member_batches([
-      shuffled_batches(settings, seed=size * settings.values.seed + member)
+      shuffled_batches(settings, start, seed=size * settings.values.seed + member)
       for member in range(size)])
 
 
-def episode_batches(settings: Settings) -> tf.data.Dataset:
+def episode_batches(settings: Settings, start: int) -> tf.data.Dataset:
   values, dataset = settings.values, settings.dataset
   sampler = episodes.EpisodeSampler(
       dataset.train.class_ids, values.num_ways or dataset.num_classes,
       values.num_shots + values.num_queries, values.seed)
   return episodes.episode_dataset(
       dataset.train.tensors[0], sampler, values.episodes_per_step,
+      start=start * values.episodes_per_step,
       augmentation_policy=dataset.augmentation_policy)
 
 
@@ -161,14 +163,14 @@ class Method(NamedTuple):
 
   Attributes:
     build: settings -> a compiled model.
-    training_data: settings -> an endless stream of what its `fit` takes.
+    training_data: settings, first step -> an endless stream of what its `fit` takes.
     base: the method that trains the same network, whose finished run can stand in
       for this one's training.
     own_flags: those that are of no consequence to methods which do not name them.
   """
 
   build: Callable[[Settings], Classifier]
-  training_data: Callable[[Settings], tf.data.Dataset] = shuffled_batches
+  training_data: Callable[[Settings, int], tf.data.Dataset] = shuffled_batches
   base: str | None = None
   own_flags: tuple[str, ...] = ()
 

@@ -1,5 +1,6 @@
 """The figures of a run: computed, written to its directory, shown."""
 
+import io
 import json
 import platform
 import sys
@@ -60,9 +61,11 @@ def write(
         if 'distance_to_true' in predictions and results['sigma']['mean'] > 0:
           plots.sigma(workdir.sigma, predictions)
       predictions.pop('logits', None)
+      # In memory first: zip files are not written from start to end.
+      buffer = io.BytesIO()
+      np.savez_compressed(buffer, **predictions)
       with atomic.replacing(workdir.predictions) as temporary:
-        with temporary.open('wb') as file:
-          np.savez_compressed(file, **predictions)
+        temporary.write_bytes(buffer.getvalue())
   if isinstance(model, DBLE):
     names = results['confidence_candidates']
     results['confidence_model'] = {

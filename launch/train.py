@@ -2,10 +2,10 @@
 
   python -m launch.train --flagfile=launch/digits.flags
 
-A flagfile describes an experiment; flags after it change single settings.
+A flagfile describes an experiment; flags after it change single settings. A run that was
+killed continues where its last checkpoint is when the same command is given again.
 """
 
-import math
 import sys
 import time
 
@@ -15,18 +15,19 @@ from absl import flags
 
 from dble_tf import abstention
 from dble_tf import atomic
+from dble_tf import checkpoints
 from dble_tf import datasets
 from dble_tf import distribution
 from dble_tf.classifier import Classifier
 from dble_tf.classifier import require_equal_parts
 from dble_tf.errors import UserError
-from dble_tf.prototypical import Prototypical
 from launch import devices
 from launch import entry
 from launch import experiment
 from launch import exporting
 from launch import methods
 from launch import report
+from launch import training
 from launch import workdir as workdirs
 
 FLAGS = flags.FLAGS
@@ -34,11 +35,13 @@ FLAGS = flags.FLAGS
 _SETTINGS = experiment.define_flags(FLAGS)
 devices.define_flags(FLAGS)
 exporting.define_flags(FLAGS)
+training.define_flags(FLAGS)
 flags.DEFINE_string(
     'workdir', None, 'Where results go; runs/<experiment> if not given.')
 flags.DEFINE_bool(
-    'overwrite', False, 'Replace a finished run of other settings, or repeat this '
-    'one.')
+    'overwrite', False, 'Replace a run of other settings, or repeat a finished one.')
+flags.DEFINE_bool(
+    'deterministic', False, 'Use operations alone that give the same bits every time.')
 flags.DEFINE_string(
     'trained_run', None, 'Directory of a finished vanilla run of the same settings, whose '
     'network temperature_scaling and trust_score take instead of training one.')
@@ -46,18 +49,18 @@ flags.mark_flag_as_required('dataset')
 
 
 def main() -> None:
+  if FLAGS.deterministic:
+    tf.config.experimental.enable_op_determinism()
   workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}')
   workdir.check()
   config = experiment.config(FLAGS, _SETTINGS)
-  if workdir.is_finished and not FLAGS.overwrite:
-    if not workdir.holds(config):
-      raise UserError(
-          f'{workdir.path} holds a finished run of other settings (see '
-          f'{workdir.config}). Give another --workdir, or --overwrite to replace it.')
-    print('This run is finished already; --overwrite repeats it, and python -m '
-          'launch.export exports it with another target.')
-    report.show(workdir)
-    return
+  if not FLAGS.overwrite:
+    workdir.require(config, 'or --overwrite to replace it')
+    if workdir.is_finished:
+      print('This run is finished already; --overwrite repeats it, and python -m '
+            'launch.export exports it with another target.')
+      report.show(workdir)
+      return
 
   trained_run = check_trained_run()
   strategy = devices.make_strategy(FLAGS)
@@ -75,34 +78,50 @@ def main() -> None:
         'some out with --validation_size'
         + (', or have one confidence model that learns from errors or all, and '
            '--scaling=none.' if FLAGS.method == 'dble' else '.'))
-  batches = None
-  if not trained_run:
-    batches = experiment.make_training_data(FLAGS, dataset)
-    require_equal_parts(batches, strategy.num_replicas_in_sync)
+  if not trained_run:  # Refuses what it cannot be made of.
+    require_equal_parts(
+        experiment.make_training_data(FLAGS, dataset), strategy.num_replicas_in_sync)
   with workdir.lock():
-    workdir.start(config)
-    run(model, dataset, batches, trained_run, target, workdir)
+    store = checkpoints.Checkpoints(workdir.checkpoints, config)
+    newest = begin(workdir, config, store)
+    run(model, dataset, trained_run, target, workdir, store, newest)
+    store.remove()
   report.show(workdir)
+
+
+def begin(
+    workdir: workdirs.Workdir, config: str, store: checkpoints.Checkpoints
+) -> checkpoints.Checkpoint | None:
+  """Where an unfinished run of these settings is, or None behind a new beginning."""
+  newest = None
+  if workdir.holds(config) and not workdir.is_finished:
+    newest = store.newest()
+  if newest is None:
+    workdir.start(config)
+  else:
+    workdir.remove_incomplete()
+  return newest
 
 
 def run(
     model: Classifier,
     dataset: datasets.Dataset,
-    batches: tf.data.Dataset | None,
     trained_run: workdirs.Workdir | None,
     target: abstention.Target,
     workdir: workdirs.Workdir,
+    store: checkpoints.Checkpoints,
+    newest: checkpoints.Checkpoint | None,
 ) -> None:
   """Trains, or takes a trained network, completes, saves, exports and evaluates."""
   start = time.monotonic()
   if trained_run:
+    start -= trained_run.read_metrics()['seconds']
     model.take_trained(trained_run.load_model())
   else:
-    train(model, dataset, batches, workdir)
+    start -= newest.position.seconds if newest else 0.0
+    training.train(FLAGS, model, dataset, workdir, store, newest)
   complete(model, dataset)
   seconds = time.monotonic() - start
-  if trained_run:
-    seconds += trained_run.read_metrics()['seconds']
 
   with atomic.replacing(workdir.model) as temporary:
     model.save(temporary)
@@ -130,37 +149,6 @@ def check_trained_run() -> workdirs.Workdir | None:
         f'{run.path} holds no finished run of --method={base} with otherwise the same '
         'settings: train one there, or leave --trained_run out.')
   return run
-
-
-def train(
-    model: Classifier,
-    dataset: datasets.Dataset,
-    batches: tf.data.Dataset,
-    workdir: workdirs.Workdir,
-) -> None:
-  """Runs `fit` to its end."""
-  validation = dataset.validation
-  centers = {}
-  if len(validation) and isinstance(model, Prototypical):
-    centers['centers_data'] = dataset.train.batches(FLAGS.batch_size)
-  history = model.fit(
-      batches,
-      shuffle=False,  # Batches are random as they come.
-      epochs=FLAGS.epochs,
-      steps_per_epoch=FLAGS.steps_per_epoch,
-      validation_data=(
-          validation.batches(FLAGS.batch_size) if len(validation) else None),
-      callbacks=[
-          keras.callbacks.TensorBoard(str(workdir.tensorboard), write_graph=False),
-          keras.callbacks.TerminateOnNaN(),
-      ],
-      verbose=1 if sys.stdout.isatty() else 2,
-      **centers)
-  if not math.isfinite(history.history['loss'][-1]):
-    raise UserError(
-        f'Training diverged in epoch {len(history.epoch)}: the loss is '
-        f'{history.history["loss"][-1]}. Lower --learning_rate or '
-        '--confidence_learning_rate.')
 
 
 def complete(model: Classifier, dataset: datasets.Dataset) -> None:

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator
 
 import keras
+import tensorflow as tf
 from etils import epath
 
 from dble_tf import atomic
@@ -23,6 +24,7 @@ class Workdir:
     self.metrics = self.path / 'metrics.json'
     self.predictions = self.path / 'predictions.npz'
     self.model = self.path / 'model.keras'
+    self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'
     self.reliability = self.path / 'plots' / 'reliability.png'
     self.sigma = self.path / 'plots' / 'sigma.png'
@@ -35,6 +37,19 @@ class Workdir:
   def holds(self, config: str) -> bool:
     """Whether the run here is of these settings."""
     return self.config.exists() and self.config.read_text() == config
+
+  def require(self, config: str, remedy: str) -> None:
+    """Refuses to go on where a run of other settings is.
+
+    Args:
+      config: the settings that are wanted.
+      remedy: what to do, besides giving another directory.
+    """
+    if self.config.exists() and not self.holds(config):
+      raise UserError(
+          f'{self.path} holds {"a finished" if self.is_finished else "an unfinished"} '
+          f'run of other settings (see {self.config}). Give another --workdir, '
+          f'{remedy}.')
 
   def check(self) -> None:
     """Refuses a directory that holds something else than a run."""
@@ -49,7 +64,16 @@ class Workdir:
   @contextlib.contextmanager
   def lock(self) -> Iterator[None]:
     """Keeps other processes out of the directory, which it makes, for a while."""
-    self.path.mkdir(parents=True, exist_ok=True)
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+    except (OSError, tf.errors.OpError) as error:
+      raise UserError(
+          f'{self.path} cannot be written ({error}): give another --workdir.'
+      ) from error
+    if '://' in os.fspath(self.path):
+      print(f'{self.path} cannot be locked: see that no other process trains there.')
+      yield
+      return
     directory = os.open(self.path, os.O_RDONLY)
     try:
       fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,13 +89,17 @@ class Workdir:
   def start(self, config: str) -> None:
     """Removes what an earlier run left, but its exports, and writes the settings."""
     # metrics.json goes first: without it nothing here counts as finished.
-    for path in (self.metrics, self.predictions, self.model, self.reliability,
-                 self.sigma, self.tensorboard):
+    for path in (self.metrics, self.checkpoints, self.predictions, self.model,
+                 self.reliability, self.sigma, self.tensorboard):
       atomic.remove(path)
-    for directory in (self.path, self.reliability.parent, self.export):
-      atomic.remove_incomplete(directory)
+    self.remove_incomplete()
     with atomic.replacing(self.config) as temporary:
       temporary.write_text(config)
+
+  def remove_incomplete(self) -> None:
+    """Removes what killed processes have left half-written."""
+    for directory in (self.path, self.reliability.parent, self.export):
+      atomic.remove_incomplete(directory)
 
   def read_metrics(self) -> dict:
     return json.loads(self.metrics.read_text())

@@ -15,8 +15,8 @@ METHODS = '--methods=trust_score,temperature_scaling,vanilla'
 def compared(launch, tmp_path_factory):
   """Three methods with two seeds each, of which one run fails."""
   root = tmp_path_factory.mktemp('comparison')
-  # A directory where a run's settings should be is a failure of that run alone.
-  (root / 'temperature_scaling-0' / 'config.flags').mkdir(parents=True)
+  # A link to nowhere in place of a run's directory is a failure of that run alone.
+  (root / 'temperature_scaling-0').symlink_to('nowhere')
   return root, launch(
       'compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
 
@@ -66,7 +66,7 @@ def test_the_same_command_again_trains_what_is_missing_alone(compared, launch):
   root, _ = compared
   before = {path: path.stat().st_mtime_ns for path in root.glob('*/metrics.json')}
   assert len(before) == 5
-  (root / 'temperature_scaling-0' / 'config.flags').rmdir()
+  (root / 'temperature_scaling-0').unlink()
   done = launch('compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
   assert done.returncode == 0, done.stderr
   assert done.stdout.count('finished already') == 5
@@ -112,6 +112,28 @@ def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   assert process.returncode == 130
   assert 'interrupted' in errors and 'Traceback' not in errors
   assert '[2 of 2]' not in output
+
+
+def test_sigterm_is_passed_on_and_the_same_command_continues_the_run(command, tmp_path):
+  arguments = ['compare', *SHORT, '--epochs=3', '--methods=vanilla', '--seeds=1',
+               f'--workdir={tmp_path}']
+  process = subprocess.Popen(
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE, **command(
+          *arguments, '--steps_per_epoch=2000'))
+  for line in process.stdout:
+    if 'Epoch 1/3' in line:
+      break
+  process.send_signal(signal.SIGTERM)  # To it alone, as a supervisor does.
+  output, errors = process.communicate(timeout=120)
+  assert process.returncode == 75, errors
+  assert 'the same command continues' in errors and 'Traceback' not in errors
+  run = tmp_path / 'vanilla-0'
+  assert list((run / 'checkpoints').iterdir())
+  # Other settings do not take its place.
+  refused = subprocess.run(capture_output=True, **command(*arguments))
+  assert refused.returncode == 1
+  assert 'an unfinished run of other settings' in refused.stderr
+  assert list((run / 'checkpoints').iterdir())
 
 
 if __name__ == '__main__':

@@ -36,4 +36,4 @@ def train_digits(launch):
 def finished(train_digits, tmp_path_factory):
   """The directory of a finished run, and the process that made it."""
   workdir = tmp_path_factory.mktemp('runs') / 'digits'
-  return workdir, train_digits(workdir)
+  return workdir, train_digits(workdir, '--deterministic')

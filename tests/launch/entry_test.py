@@ -2,6 +2,10 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
+from absl import app
+
+from launch import entry
 
 
 def run(body):
@@ -14,7 +18,7 @@ def run(body):
     ("__import__('dble_tf.errors').errors.UserError('use fewer ways')", 1,
      'error: use fewer ways\n'),
     ("OSError(28, 'No space left on device')", 1,
-     'error: [Errno 28] No space left on device\n'),
+     'error: [Errno 28] No space left on device: make room'),
     ('KeyboardInterrupt()', 130, 'interrupted'),
 ])
 def test_errors_are_told_without_a_traceback(error, code, message):
@@ -36,6 +40,43 @@ def test_a_mistake_of_ours_keeps_its_traceback():
   done = run('def main(): raise KeyError("bug")\nentry.run(main)')
   assert done.returncode == 1
   assert 'Traceback' in done.stderr and 'bug' in done.stderr
+
+
+@pytest.mark.parametrize('error, message', [
+    (OSError('of a kind of its own'), 'error: of a kind of its own\n'),
+    (tf.errors.ResourceExhaustedError(None, None, 'a/b; No space left on device'),
+     'make room'),
+    (tf.errors.PermissionDeniedError(None, None, 'a/b; Read-only file system'),
+     'give a directory that can be written'),
+])
+def test_errors_of_files_come_with_what_to_do(error, message, monkeypatch, capsys):
+  assert code_of(error, monkeypatch) == 1
+  assert message in capsys.readouterr().err
+
+
+def test_other_errors_of_tensorflow_are_mistakes_of_ours(monkeypatch):
+  error = tf.errors.ResourceExhaustedError(None, None, 'OOM when allocating')
+  with pytest.raises(tf.errors.ResourceExhaustedError):
+    code_of(error, monkeypatch)
+
+
+def code_of(error, monkeypatch):
+  """The exit code of a main that raises this error, in this process."""
+  def main():
+    raise error
+
+  monkeypatch.setattr(app, 'run', lambda guarded: sys.exit(guarded(['test'])))
+  with pytest.raises(SystemExit) as caught:
+    entry.run(main)
+  return caught.value.code
+
+
+def test_sigterm_has_an_exit_code_of_its_own():
+  done = run('import os, signal\n'
+             'def main(): os.kill(os.getpid(), signal.SIGTERM)\nentry.run(main)')
+  assert done.returncode == 75
+  assert 'the same command continues' in done.stderr
+  assert 'Traceback' not in done.stderr
 
 
 def test_stray_arguments_are_refused():

@@ -1,7 +1,9 @@
 """The whole way, as a newcomer goes it: train, evaluate, load, serve."""
 
 import json
+import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +14,27 @@ import pytest
 import tensorflow as tf
 
 from dble_tf import datasets
+from launch import workdir as workdirs
+
+# Makes file:// a scheme of epath's, as gs:// is: TensorFlow knows both.
+OTHER_SCHEME = """
+import runpy, sys
+from etils.epath import gpath, register
+
+gpath._URI_PREFIXES += ('file://',)
+gpath._URI_SCHEMES |= {'file'}
+gpath._URI_MAP_ROOT['file://'] = '/file/'
+gpath._PREFIX_TO_BACKEND['file'] = None
+
+@register.register_path_cls('file://')
+class FilePath(gpath.PosixGPath):
+  @property
+  def _path_str(self):
+    return '/'.join(['file://', *self.parts[2:]])
+
+runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)
+"""
+
 
 def incomplete(workdir):
   return [str(path) for path in workdir.rglob('*') if 'incomplete' in path.name]
@@ -172,7 +195,10 @@ def test_curves_are_written_for_tensorboard(finished):
   for path in (workdir / 'tensorboard').rglob('events*'):
     for event in tf.compat.v1.train.summary_iterator(str(path)):
       tags.update(value.tag for value in event.summary.value)
-  assert {'epoch_prototype_loss', 'epoch_confidence_loss', 'epoch_nll'} <= tags
+  assert tags == {
+      'epoch_loss', 'epoch_prototype_loss', 'epoch_confidence_loss', 'epoch_error_rate',
+      'epoch_learning_rate', 'epoch_confidence_learning_rate',
+      'epoch_accuracy', 'epoch_nll', 'epoch_ece', 'sigma', 'reliability'}
 
 
 def test_the_same_command_again_shows_the_results_without_training(
@@ -240,7 +266,7 @@ def test_a_directory_of_something_else_is_left_alone(train_digits, tmp_path):
 def test_a_diverging_run_stops_and_says_so(train_digits, tmp_path):
   done = train_digits(tmp_path / 'run', '--learning_rate=1e30', '--weight_decay=1e30')
   assert done.returncode == 1
-  assert 'Training diverged in epoch 1' in done.stderr
+  assert 'Training diverged in step' in done.stderr
   assert '--learning_rate' in done.stderr and 'Traceback' not in done.stderr
   assert not (tmp_path / 'run' / 'metrics.json').exists()
 
@@ -267,7 +293,57 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
   assert not incomplete(workdir)
   assert not (workdir / 'metrics.json').exists()
   assert not (workdir / 'model.keras').exists()
-  assert train_digits(workdir).returncode == 0
+  # Of other settings now: it is kept until it may be replaced.
+  refused = train_digits(workdir)
+  assert refused.returncode == 1
+  assert 'an unfinished run of other settings' in refused.stderr
+  assert list((workdir / 'checkpoints').iterdir())
+  replaced = train_digits(workdir, '--overwrite')
+  assert replaced.returncode == 0
+  assert 'Epoch 1/2' in replaced.stdout
+
+
+def test_a_full_disk_is_told_and_leaves_the_last_checkpoint(train_digits, tmp_path):
+  # What the operating system then says, here of files beyond a megabyte.
+  limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limit[1]))
+  try:
+    done = train_digits(tmp_path / 'run')
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+  assert done.returncode == 1
+  assert 'The checkpoint after step 15 cannot be written' in done.stderr
+  assert 'Traceback' not in done.stderr
+  assert not incomplete(tmp_path)
+
+
+def test_a_second_run_in_the_directory_is_refused(command, train_digits, tmp_path):
+  with workdirs.Workdir(tmp_path).lock():
+    done = train_digits(tmp_path)
+  assert done.returncode == 1
+  assert 'Another process is at work' in done.stderr
+  assert not list(tmp_path.iterdir())
+
+
+def test_results_can_go_to_another_file_system(command, tmp_path):
+  def run(module, *arguments):
+    called = command(module, *arguments)
+    called['args'][1:3] = ['-c', OTHER_SCHEME, f'launch.{module}']
+    return subprocess.run(
+        capture_output=True, env={**os.environ, 'PYTHONPATH': called['cwd']}, **called)
+
+  workdir = f'file://{tmp_path}/run'
+  done = run('train', '--flagfile=launch/digits.flags', '--epochs=1',
+             '--steps_per_epoch=2', f'--workdir={workdir}')
+  assert done.returncode == 0, done.stderr
+  assert f'{workdir}/metrics.json' in done.stdout
+  assert 'cannot be locked' in done.stdout
+  before = (tmp_path / 'run' / 'metrics.json').read_text()
+  assert not incomplete(tmp_path)
+  done = run('evaluate', f'--workdir={workdir}')
+  assert done.returncode == 0, done.stderr
+  assert json.loads((tmp_path / 'run' / 'metrics.json').read_text())['test'] == (
+      pytest.approx(json.loads(before)['test'], rel=1e-5))
 
 
 if __name__ == '__main__':

@@ -52,7 +52,7 @@ def test_settings_are_recognised(tmp_path):
 def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   workdir = workdirs.Workdir(tmp_path)
   results = [workdir.metrics, workdir.model, workdir.predictions, workdir.reliability,
-             workdir.tensorboard / 'events']
+             workdir.tensorboard / 'events', workdir.checkpoints / 'step-1.npz']
   others = [workdir.export / '1' / 'saved_model.pb', workdir.path / 'notes.txt',
             workdir.reliability.parent / 'mine.png']
   for path in results + others:
@@ -73,6 +73,25 @@ def test_a_second_process_is_kept_out_until_the_first_is_done(tmp_path):
         pass
   with workdir.lock():
     assert workdir.path.is_dir()
+
+
+def test_runs_of_other_settings_are_refused_finished_or_not(tmp_path):
+  workdir = workdirs.Workdir(tmp_path)
+  workdir.require('--seed=1\n', 'or run')  # Nothing there: welcome.
+  workdir.start('--seed=1\n')
+  workdir.require('--seed=1\n', 'or run')
+  with pytest.raises(UserError, match='an unfinished run of other settings.*or run'):
+    workdir.require('--seed=2\n', 'or run')
+  workdir.metrics.write_text('{}')
+  with pytest.raises(UserError, match='a finished run of other settings'):
+    workdir.require('--seed=2\n', 'or run')
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+  (tmp_path / 'file').write_text('no directory')
+  with pytest.raises(UserError, match='file/run cannot be written.*--workdir'):
+    with workdirs.Workdir(tmp_path / 'file' / 'run').lock():
+      pass
 
 
 if __name__ == '__main__':
