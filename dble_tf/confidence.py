@@ -127,6 +127,8 @@ def averaged_probabilities(
         sampled_distances(h, sigma, centers, noise_chunk) / temperature)
     return total + tf.reduce_sum(tf.exp(log_likelihoods), axis=1)
 
+  if chunk == num_samples:  # Without a loop, which takes time where images are few.
+    return add_chunk(0.0, noise) / num_samples
   total = tf.foldl(
       add_chunk,
       tf.reshape(noise[:num_chunks * chunk], [num_chunks, chunk, dim]),
