@@ -10,7 +10,8 @@ from dble_tf import atomic
 MOUNTED = '/models'
 
 _BATCHING = '''\
-# For --enable_batching: requests that wait are answered together.
+# For --enable_batching: requests that wait are answered together, and one of more
+# images than max_batch_size is refused.
 max_batch_size { value: 64 }
 batch_timeout_micros { value: 2000 }
 max_enqueued_batches { value: 100 }
