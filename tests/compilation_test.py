@@ -73,6 +73,7 @@ def test_steps_are_static_and_precise_where_they_must_be(method, digits):
     assert not PRECISE_OPS & half, name
     # Distances, logits, probabilities: one number a class, of which there are ten.
     for tensor in (out for op in traced.graph.get_operations() for out in op.outputs):
+      assert tensor.dtype != tf.string, f'{name}: {tensor}'
       if tensor.shape.rank and tensor.shape[-1] == 10:
         assert tensor.dtype != tf.bfloat16, f'{name}: {tensor}'
 
