@@ -67,7 +67,6 @@ class Saving(keras.callbacks.Callback):
     self._steps_before = self.position.step
     if self.position.step:
       self._resumed.restore_metrics(self.model)
-      self._resumed = None  # Its arrays are as large as the model.
 
   def on_train_batch_end(self, batch, logs=None):
     position = self.position._replace(step=self._steps_before + batch + 1)
@@ -117,8 +116,8 @@ def _divergence(model, problem):
   rates = ' and '.join(
       f'{rate:.3g} ({whose})' for whose, rate in learning_rates(model).items())
   return Diverged(
-      f'Training diverged in step {_number(model.optimizer.iterations)}: {problem}, at a '
-      f'learning rate of {rates}.')
+      f'Training diverged in step {_number(model.optimizer.iterations)}: {problem}, at '
+      f'a learning rate of {rates}.')
 
 
 def learning_rates(model: keras.Model) -> dict[str, float]:
@@ -191,7 +190,7 @@ class Curves(keras.callbacks.TensorBoard):
     Args:
       log_dir: where curves go, and are continued.
       first_epoch: what another process wrote from this epoch on counts no more.
-      sigma_images: [B, H, W, C], whose sigma is shown.
+      sigma_images: [B, H, W, C], whose sigma is shown, if the model has any.
       profile_batch: as in Keras, counted from where `fit` begins.
     """
     super().__init__(str(log_dir), write_graph=False, profile_batch=profile_batch)
@@ -221,12 +220,11 @@ class Curves(keras.callbacks.TensorBoard):
         # Of all validation images: evaluation was the last to use the metric.
         diagram = plots.reliability_image(
             f'epoch {epoch + 1}', keras.ops.convert_to_numpy(self.model.ece.bins))
-        tf.summary.image(
-            'reliability', tf.io.decode_png(diagram, channels=3)[tf.newaxis], step=epoch)
+        pixels = tf.io.decode_png(diagram, channels=3)
+        tf.summary.image('reliability', pixels[tf.newaxis], step=epoch)
         if self._sigma_images is not None:
           answers = self.model.predict_on_batch(self._sigma_images)
-          if 'sigma' in answers:
-            tf.summary.histogram('sigma', answers['sigma'], step=epoch)
+          tf.summary.histogram('sigma', answers['sigma'], step=epoch)
     # Before a checkpoint says that this epoch is done.
     for writer in (self._train_writer, self._val_writer):
       writer.flush()

@@ -59,7 +59,10 @@ class Checkpoint(NamedTuple):
   arrays: dict[str, np.ndarray]
 
   def restore(self, model: keras.Model) -> None:
-    """Gives a compiled model its weights, seeds and optimizers back."""
+    """Gives a compiled model its weights, seeds and optimizers back, once.
+
+    The arrays are forgotten then: they are as large as the model.
+    """
     self._assign(_weights(model))
 
   def restore_metrics(self, model: keras.Model) -> None:
@@ -74,7 +77,7 @@ class Checkpoint(NamedTuple):
             f'{self.path} is of another model: its {name} does not fit {variable.path} '
             f'of shape {tuple(variable.shape)}.')
     for name, variable in variables.items():
-      variable.assign(self.arrays[name])
+      variable.assign(self.arrays.pop(name))
 
 
 class Checkpoints:
@@ -138,21 +141,27 @@ class Checkpoints:
       try:
         with np.load(io.BytesIO(content)) as file:
           arrays = dict(file)
-        facts = json.loads(str(arrays.pop(_FACTS)))
-        settings = facts.pop('settings')
-        checkpoint = Checkpoint(path, Position(**facts), arrays)
+      except MemoryError:
+        raise
       except Exception as error:  # Damage can make zip and NumPy raise anything.
         warnings.warn(
             f'{path} is damaged ({error or type(error).__name__}): it is removed, and '
             'the checkpoint before it taken.')
         atomic.remove(path)
         continue
-      if settings != self._settings:
-        raise UserError(
-            f'{path} is a checkpoint of a training with other settings: move it away, '
-            'or train in another directory.')
-      return checkpoint
+      return Checkpoint(path, self._position(path, arrays.pop(_FACTS, '{}')), arrays)
     return None
+
+  def _position(self, path, text):
+    facts = json.loads(str(text))
+    settings = facts.pop('settings', None)
+    if facts.keys() != set(Position._fields):
+      raise UserError(f'{path} is of another version of this program: move it away.')
+    if settings != self._settings:
+      raise UserError(
+          f'{path} is a checkpoint of a training with other settings: move it away, or '
+          'train in another directory.')
+    return Position(**facts)
 
   def paths(self) -> list[epath.Path]:
     """All that are there, oldest first."""
@@ -169,7 +178,7 @@ def metric_values(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _weights(model):
-  """All that training changes but metrics, by names that do not change with the process.
+  """All that training changes but metrics, by names that are the same everywhere.
 
   `model.variables` has the states of seeds, such as dropout's, too.
   """

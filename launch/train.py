@@ -2,8 +2,8 @@
 
   python -m launch.train --flagfile=launch/digits.flags
 
-A flagfile describes an experiment; flags after it change single settings. A run that was
-killed continues where its last checkpoint is when the same command is given again.
+A flagfile describes an experiment; flags after it change single settings. The same
+command again continues a run that was killed from its last checkpoint.
 """
 
 import sys
@@ -54,13 +54,11 @@ def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir or f'runs/{experiment.name(FLAGS)}')
   workdir.check()
   config = experiment.config(FLAGS, _SETTINGS)
-  if not FLAGS.overwrite:
-    workdir.require(config, 'or --overwrite to replace it')
-    if workdir.is_finished:
-      print('This run is finished already; --overwrite repeats it, and python -m '
-            'launch.export exports it with another target.')
-      report.show(workdir)
-      return
+  if is_finished(workdir, config):
+    print('This run is finished already; --overwrite repeats it, and python -m '
+          'launch.export exports it with another target.')
+    report.show(workdir)
+    return
 
   trained_run = check_trained_run()
   strategy = devices.make_strategy(FLAGS)
@@ -82,11 +80,20 @@ def main() -> None:
     require_equal_parts(
         experiment.make_training_data(FLAGS, dataset), strategy.num_replicas_in_sync)
   with workdir.lock():
-    store = checkpoints.Checkpoints(workdir.checkpoints, config)
-    newest = begin(workdir, config, store)
-    run(model, dataset, trained_run, target, workdir, store, newest)
-    store.remove()
+    if not is_finished(workdir, config):  # By another process, since the first look.
+      store = checkpoints.Checkpoints(workdir.checkpoints, config)
+      newest = begin(workdir, config, store)
+      run(model, dataset, trained_run, target, workdir, store, newest)
+      store.remove()
   report.show(workdir)
+
+
+def is_finished(workdir: workdirs.Workdir, config: str) -> bool:
+  """Whether there is nothing to do; refuses the directory of another run."""
+  if FLAGS.overwrite:
+    return False
+  workdir.require(config, 'or --overwrite to replace it')
+  return workdir.is_finished
 
 
 def begin(

@@ -12,6 +12,7 @@ from dble_tf import checkpoints
 from dble_tf import datasets
 from dble_tf.classifier import Classifier
 from dble_tf.errors import UserError
+from dble_tf.learning_from_errors import LearningFromErrors
 from dble_tf.prototypical import Prototypical
 from launch import experiment
 from launch import preemption
@@ -80,7 +81,6 @@ def train(
     print(_welcome(newest.position, values.epochs), flush=True)
   saving = callbacks.Saving(
       store, values.steps_per_epoch, every(values.checkpoint_every), newest)
-  del newest  # Its arrays are as large as the model.
   fit = functools.partial(_fit, values, model, dataset, workdir, saving)
   try:
     if saving.position.step:
@@ -109,6 +109,7 @@ def _welcome(position, epochs):
 def _fit(values, model, dataset, workdir, saving, last_epoch):
   """Runs up to an epoch from where training is, which may be in an epoch's middle."""
   position, validation = saving.position, dataset.validation
+  has_sigma = len(validation) and isinstance(model, LearningFromErrors)
   arguments = {
       'verbose': 1 if sys.stdout.isatty() else 2,
       'callbacks': [
@@ -116,7 +117,7 @@ def _fit(values, model, dataset, workdir, saving, last_epoch):
           callbacks.TimeLeft(values.epochs, values.steps_per_epoch),
           callbacks.Curves(
               workdir.tensorboard, position.epoch,
-              validation.images[:values.batch_size] if len(validation) else None,
+              validation.images[:values.batch_size] if has_sigma else None,
               tuple(map(int, values.profile_steps)) or 0),
           saving,  # Behind the curves of what it saves.
           preemption.WholeSteps(),

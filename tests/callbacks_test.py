@@ -205,7 +205,8 @@ def test_curves_show_training_and_calibration(fit, digits, tmp_path):
   assert validation.keys() == {
       'epoch_accuracy', 'epoch_ece', 'epoch_nll', 'reliability', 'sigma'}
   np.testing.assert_allclose(
-      [validation['epoch_ece'][epoch] for epoch in (0, 1)], history['val_ece'], rtol=1e-6)
+      [validation['epoch_ece'][epoch] for epoch in (0, 1)], history['val_ece'],
+      rtol=1e-6)
   # Left and right edges and counts: of 20 images with 8 dimensions each.
   assert validation['sigma'][1][:, 2].sum() == 20 * 8
   width, height, png = validation['reliability'][1]

@@ -21,8 +21,8 @@ EPISODES = np.random.default_rng(0).integers(
 def make_model(seed=0, dim=4):
   keras.utils.set_random_seed(seed)
   model = DBLE(
-      encoders.mlp([4, 4, 1], dim), confidence_models.confidence_mlp(dim, hidden_units=5),
-      num_classes=3, num_shots=2)
+      encoders.mlp([4, 4, 1], dim),
+      confidence_models.confidence_mlp(dim, hidden_units=5), num_classes=3, num_shots=2)
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9),
                 keras.optimizers.Adam(0.01))
   return model
@@ -61,6 +61,7 @@ def test_a_restored_model_goes_on_as_the_saved_one_does(trained, tmp_path):
     np.testing.assert_array_equal(mine, other)
   # Dropout's masks, momentum, phi's noise and the means of metrics too.
   original = make_model()
+  found = store.newest()
   found.restore(original)
   found.restore_metrics(original)
   for model in (original, restored):
@@ -166,6 +167,13 @@ def test_checkpoints_of_other_settings_are_refused(trained, tmp_path):
   checkpoints.Checkpoints(tmp_path, '--seed=1').save(trained, position(3))
   with pytest.raises(UserError, match='other settings'):
     checkpoints.Checkpoints(tmp_path, '--seed=2').newest()
+  assert list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_kept(tmp_path):
+  np.savez(tmp_path / 'step-000000003.npz', weights=np.zeros(3))
+  with pytest.raises(UserError, match='another version'):
+    checkpoints.Checkpoints(tmp_path).newest()
   assert list(tmp_path.iterdir())
 
 
