@@ -43,8 +43,8 @@ def remove(path: epath.Path) -> None:
 
 
 def remove_incomplete(directory: epath.Path) -> None:
-  """Removes what killed writers left in a directory."""
-  if directory.exists():
+  """Removes what killed writers left in a directory, if it is one."""
+  if directory.is_dir():
     for path in directory.iterdir():
       if path.name.startswith(_PREFIX):
         remove(path)

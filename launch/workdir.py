@@ -98,7 +98,9 @@ class Workdir:
 
   def remove_incomplete(self) -> None:
     """Removes what killed processes have left half-written."""
-    for directory in (self.path, self.reliability.parent, self.export):
+    # An export's versions are in a directory for each model's name.
+    for directory in (self.path, self.reliability.parent, self.export,
+                      *self.export.glob('*')):
       atomic.remove_incomplete(directory)
 
   def read_metrics(self) -> dict:

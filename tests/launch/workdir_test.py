@@ -41,6 +41,18 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path):
   workdir.check()  # A run: welcome.
 
 
+def test_what_killed_processes_left_is_removed_and_what_is_whole_stays(tmp_path):
+  workdir = workdirs.Workdir(tmp_path)
+  whole = [workdir.model, workdir.export / 'models.config', workdir.export / 'digits' / '1']
+  half = [atomic.replacing(path).__enter__() for path in (
+      *whole, workdir.reliability, workdir.export / 'digits' / '2')]
+  for path in (*whole, *half):
+    path.write_text('')
+  workdir.remove_incomplete()
+  assert all(path.exists() for path in whole)
+  assert not any(path.exists() for path in half)
+
+
 def test_settings_are_recognised(tmp_path):
   workdir = workdirs.Workdir(tmp_path / 'run')
   assert not workdir.holds('--seed=1\n')
