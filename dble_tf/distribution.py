@@ -22,8 +22,8 @@ def make_strategy(
 
   Args:
     choice: 'none', one device; 'mirrored', all GPUs of this machine, or its CPUs where
-      there is no GPU; 'tpu'; 'auto', a TPU if there is one, all GPUs if several, virtual
-      devices if asked for, else none.
+      there is no GPU; 'tpu'; 'auto', a TPU if there is one, all GPUs if several,
+      virtual devices if asked for, else none.
     tpu: 'local', the TPU of this machine, or the name of another; 'local' where None.
     num_virtual_devices: into how many devices to divide the CPU, to try replicas out.
       Before anything else: TensorFlow cannot do so later.
@@ -33,8 +33,9 @@ def make_strategy(
   """
   if choice == 'multi_worker':
     raise UserError(
-        "Keras' fit does not train on several GPU hosts: with MultiWorkerMirroredStrategy "
-        'it ends in errors at the first step. Take all GPUs of one host with '
+        "Keras' fit does not train on several GPU hosts: with "
+        'MultiWorkerMirroredStrategy it fails at the first step. Take all GPUs of one '
+        'host with '
         '--strategy=mirrored, or a TPU pod slice with --strategy=tpu.')
   if choice not in STRATEGIES:
     raise UserError(
@@ -108,6 +109,6 @@ def jit_compile(choice: str, strategy: tf.distribute.Strategy) -> bool | str:
     raise UserError('A TPU compiles by itself: leave --jit_compile at auto.')
   if choice == 'true' and strategy.num_replicas_in_sync > 1:
     raise UserError(
-        'XLA compiles for one device at a time, and replicas have to meet in each step: '
-        'leave --jit_compile at auto, or take one device with --strategy=none.')
+        'XLA compiles for one device at a time, and replicas have to meet in each '
+        'step: leave --jit_compile at auto, or take one device with --strategy=none.')
   return choice == 'true'
