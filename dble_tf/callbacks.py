@@ -92,7 +92,7 @@ class Saving(keras.callbacks.Callback):
 
   def save(self) -> None:
     """Saves where training is, unless that is saved already."""
-    if self.position == self._saved:
+    if self.position == self._saved or self.model is None:  # Or `fit` has not begun.
       return
     position = self.position._replace(seconds=time.monotonic() - self._started_at)
     try:
@@ -223,7 +223,8 @@ class Curves(keras.callbacks.TensorBoard):
         pixels = tf.io.decode_png(diagram, channels=3)
         tf.summary.image('reliability', pixels[tf.newaxis], step=epoch)
         if self._sigma_images is not None:
-          answers = self.model.predict_on_batch(self._sigma_images)
+          answers = self.model.predict(
+              self._sigma_images, batch_size=len(self._sigma_images), verbose=0)
           tf.summary.histogram('sigma', answers['sigma'], step=epoch)
     # Before a checkpoint says that this epoch is done.
     for writer in (self._train_writer, self._val_writer):

@@ -205,8 +205,8 @@ def require_equal_parts(batches: tf.data.Dataset, num_replicas: int) -> None:
   if size % num_replicas:
     raise UserError(
         f'{num_replicas} replicas cannot have equal parts of {size} episodes or images '
-        f'a step: make it a multiple of {num_replicas} (--episodes_per_step), or take '
-        'fewer devices.')
+        f'a step: make it a multiple of {num_replicas} (--episodes_per_step), or one '
+        'device (--strategy=none).')
 
 
 def require_labelled_batches(dataset: tf.data.Dataset) -> None:

@@ -47,8 +47,6 @@ def over_grpc(server: str, model: str, timeout: float) -> Client:
   stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
   def ask(files):
-    # TF Serving runs requests for some of the outputs by themselves, also where it
-    # joins others: what strangers sent cannot fail them.
     request = predict_pb2.PredictRequest(output_filter=OUTPUTS)
     request.model_spec.name = model
     request.model_spec.signature_name = SIGNATURE
@@ -56,7 +54,8 @@ def over_grpc(server: str, model: str, timeout: float) -> Client:
     try:
       response = stub.Predict(request, timeout=timeout)
     except grpc.RpcError as error:
-      if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+      if (error.code() == grpc.StatusCode.INVALID_ARGUMENT
+          and not _is_of_the_model(error.details())):
         raise Refused(_reason(error.details())) from None
       raise _failure(
           server, model, f'{error.code().name}: {_reason(error.details())}') from None
@@ -80,7 +79,7 @@ def over_rest(server: str, model: str, timeout: float) -> Client:
         outputs = json.load(response)['outputs']
     except urllib.error.HTTPError as error:
       message = _rest_message(error)
-      if error.code == 400:
+      if error.code == 400 and not _is_of_the_model(message):
         raise Refused(message) from None
       raise _failure(server, model, f'{error.code}: {message}') from None
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
@@ -130,6 +129,11 @@ def _failure(server, model, cause):
       f'{server} did not answer for the model {model!r} ({cause}). --server is its '
       "host and port, 8500 for gRPC or 8501 for --rest by TF Serving's defaults; --model "
       'is the name in models.config.')
+
+
+def _is_of_the_model(message):
+  """Whether an error is that of a model without what is asked, not of the files."""
+  return bool(re.search('signature|named input|output tensor alias', message, re.I))
 
 
 def _rest_message(error):

@@ -34,9 +34,8 @@ def make_strategy(
   if choice == 'multi_worker':
     raise UserError(
         "Keras' fit does not train on several GPU hosts: with "
-        'MultiWorkerMirroredStrategy it fails at the first step. Take all GPUs of one '
-        'host with '
-        '--strategy=mirrored, or a TPU pod slice with --strategy=tpu.')
+        'MultiWorkerMirroredStrategy it fails before the first step. Take all GPUs of '
+        'one host with --strategy=mirrored, or a TPU pod slice with --strategy=tpu.')
   if choice not in STRATEGIES:
     raise UserError(
         f'The strategy is {", ".join(STRATEGIES[:-1])}, not {choice!r}.')
@@ -79,7 +78,9 @@ def _mirrored(devices):
 
 
 def _has_tpu():
-  return bool(os.environ.get('TPU_NAME') or tf.config.list_physical_devices('TPU'))
+  # TPU VMs say so; a name of another TPU may be meant for other programs.
+  return (os.environ.get('TPU_NAME') == 'local'
+          or bool(tf.config.list_physical_devices('TPU')))
 
 
 def _tpu(name):

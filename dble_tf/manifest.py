@@ -118,5 +118,4 @@ def _shape(shape):
 
 
 def _sha256(path):
-  with path.open('rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
+  return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -27,8 +27,8 @@ ACTIONS = ('delete', 'create', 'install', 'train')
 flags.DEFINE_string('name', None, 'Of the TPU.')
 flags.DEFINE_string('zone', None, 'Where it is.')
 flags.DEFINE_string('accelerator_type', None, 'Its kind and size, such as v5litepod-8.')
-flags.DEFINE_string('runtime_version', None, 'Software of the VM: v2-alpha-tpuv5-lite for '
-                    'v5e, v2-alpha-tpuv5 for v5p, v2-alpha-tpuv6e for v6e, '
+flags.DEFINE_string('runtime_version', None, 'Software of the VM: v2-alpha-tpuv5-lite '
+                    'for v5e, v2-alpha-tpuv5 for v5p, v2-alpha-tpuv6e for v6e, '
                     'tpu-ubuntu2204-base for v4 and older.')
 flags.DEFINE_bool('spot', False, 'A cheaper TPU that may be taken away at any time.')
 flags.DEFINE_bool('pod', False, 'The TPU has several hosts: a pod slice.')
@@ -44,7 +44,8 @@ flags.register_validator(
 
 def main() -> None:
   # All are made before any is run: a mistake must not leave a TPU that costs money.
-  commands = [command for action in FLAGS.actions for command in _COMMANDS[action]()]
+  commands = [command for action in ACTIONS if action in FLAGS.actions
+              for command in _COMMANDS[action]()]
   if not FLAGS.dry_run and not shutil.which('gcloud'):
     raise UserError(
         'There is no gcloud command here: install the Google Cloud CLI, or see with '

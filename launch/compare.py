@@ -13,12 +13,14 @@ from etils import epath
 from dble_tf import atomic
 from dble_tf.errors import UserError
 from launch import comparison
+from launch import devices
 from launch import entry
 from launch import experiment
 
 FLAGS = flags.FLAGS
 
 _SETTINGS = experiment.define_flags(FLAGS)
+devices.define_flags(FLAGS)
 flags.DEFINE_list(
     'methods', ['all'], 'Rows of the table: "all" (Table 1 of the paper), "ablation" '
     f'(Table 2), or some of {", ".join(comparison.ROWS)}.')

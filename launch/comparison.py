@@ -11,6 +11,7 @@ from etils import epath
 from dble_tf import atomic
 from dble_tf import plots
 from dble_tf.errors import UserError
+from launch import devices
 from launch import entry
 from launch import experiment
 from launch import methods
@@ -84,6 +85,7 @@ class Run:
     own_values = experiment.changed(
         values, **{'method': row, **settings, 'seed': seed})
     self.config = experiment.config(own_values, names)
+    self._device_arguments = devices.arguments(values)
     # The run whose network can be taken.
     base = methods.METHODS[own_values.method].base
     self.base = Run(values, names, root, base, seed) if base else None
@@ -100,7 +102,7 @@ class Run:
   def train(self) -> None:
     """Trains in a process of its own, so that a crash there ends nothing here."""
     command = [sys.executable, '-m', 'launch.train', *self.config.split('\n')[:-1],
-               f'--workdir={self.workdir.path}']
+               *self._device_arguments, f'--workdir={self.workdir.path}']
     if self.base is not None and self.base.is_finished:
       command.append(f'--trained_run={self.base.workdir.path}')
     process = subprocess.Popen(command)

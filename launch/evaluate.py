@@ -20,12 +20,14 @@ flags.mark_flag_as_required('workdir')
 
 def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir)
-  model = workdir.load_model()
-  settings = experiment.of_run(workdir.config, FLAGS.data_dir)
-  facts = report.facts(settings)
-  if workdir.is_finished:
-    facts.update(workdir.read_metrics())
+  workdir.require_model()
   with workdir.lock():
+    workdir.remove_incomplete()
+    model = workdir.load_model()
+    settings = experiment.of_run(workdir.config, FLAGS.data_dir)
+    facts = report.facts(settings)
+    if workdir.is_finished:
+      facts.update(workdir.read_metrics())
     report.write(
         workdir, model, experiment.load_dataset(settings), settings.batch_size, facts)
   report.show(workdir)

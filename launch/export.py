@@ -22,11 +22,12 @@ flags.mark_flag_as_required('workdir')
 
 def main() -> None:
   workdir = workdirs.Workdir(FLAGS.workdir)
-  model = workdir.load_model()
-  settings = experiment.of_run(workdir.config, FLAGS.data_dir)
-  dataset = experiment.load_dataset(settings)
-  target = exporting.target(FLAGS, dataset)
+  workdir.require_model()
   with workdir.lock():
+    model = workdir.load_model()
+    settings = experiment.of_run(workdir.config, FLAGS.data_dir)
+    dataset = experiment.load_dataset(settings)
+    target = exporting.target(FLAGS, dataset)
     exporting.write(workdir, model, dataset, settings, target)
   print((export.versions(workdir.export)[-1] / 'README.md').read_text())
   print(f'SavedModel {export.versions(workdir.export)[-1]}')

@@ -5,7 +5,6 @@ import sys
 from absl import flags
 
 from dble_tf import abstention
-from dble_tf import atomic
 from dble_tf import datasets
 from dble_tf import evaluation
 from dble_tf import export
@@ -82,8 +81,7 @@ def write(
            for name, answers in judged.items()},
     }
   name = export.model_name(experiment.name(settings))
-  # What a killed process left; no other is at work here.
-  atomic.remove_incomplete(workdir.export / name)
+  workdir.remove_incomplete()  # No other process is at work here.
   export.export(
       model, workdir.export, name=name, class_names=dataset.class_names,
       threshold=threshold, examples=dataset.test.images[:warm_up.BATCH_SIZES[-1]],

@@ -38,6 +38,8 @@ flags.DEFINE_float('timeout', 60, 'Seconds to wait for an answer.', lower_bound=
 
 
 def main(arguments: Sequence[str]) -> int:
+  for stream in (sys.stdout, sys.stderr):
+    stream.reconfigure(errors='surrogateescape')  # File names need not be UTF-8.
   paths = find_files(arguments)
   ask = make_client()
   rows, skipped = [], 0

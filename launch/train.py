@@ -55,6 +55,8 @@ def main() -> None:
   workdir.check()
   config = experiment.config(FLAGS, _SETTINGS)
   if is_finished(workdir, config):
+    if workdir.checkpoints.exists():  # It was killed just behind its end.
+      atomic.remove(workdir.checkpoints)
     print('This run is finished already; --overwrite repeats it, and python -m '
           'launch.export exports it with another target.')
     report.show(workdir)

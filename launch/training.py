@@ -30,7 +30,7 @@ def define_flags(values: flags.FlagValues) -> None:
       'besides after each epoch, such as 10min, 500steps or 10min,500steps.',
       flag_values=values)
   flags.register_validator(
-      'checkpoint_every', lambda texts: all(map(_EVERY.fullmatch, texts)),
+      'checkpoint_every', _are_intervals,
       'give minutes, steps or both, such as --checkpoint_every=10min,500steps',
       flag_values=values)
   flags.DEFINE_list(
@@ -39,6 +39,10 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.register_validator(
       'profile_steps', _are_steps, 'give the first and the last step, such as '
       '--profile_steps=10,20', flag_values=values)
+
+
+def _are_intervals(texts):
+  return all(map(_EVERY.fullmatch, texts)) and every(texts).seconds != 0
 
 
 def _are_steps(texts):

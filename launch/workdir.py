@@ -106,12 +106,20 @@ class Workdir:
   def read_metrics(self) -> dict:
     return json.loads(self.metrics.read_text())
 
-  def load_model(self) -> keras.Model:
+  def require_model(self) -> None:
+    """Refuses a directory without a trained model."""
     if not (self.config.exists() and self.model.exists()):
       raise UserError(
           f'There is no trained model in {self.path}: train one with '
           'python -m launch.train --flagfile=launch/digits.flags '
           f'--workdir={self.path}')
+    if self.checkpoints.exists() and not self.is_finished:
+      raise UserError(
+          f'The run in {self.path} is not finished: the command that began it finishes '
+          'it.')
+
+  def load_model(self) -> keras.Model:
+    self.require_model()
     try:
       return keras.models.load_model(self.model, compile=False)
     except (ValueError, OSError, zipfile.BadZipFile) as error:

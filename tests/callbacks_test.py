@@ -95,6 +95,12 @@ def test_without_more_checkpoints_come_after_each_epoch(fit):
   assert recorder.positions == [(1, 0), (2, 0)]
 
 
+def test_before_a_training_begins_there_is_nothing_to_save(tmp_path):
+  store = checkpoints.Checkpoints(tmp_path / 'checkpoints')
+  callbacks.Saving(store, steps_per_epoch=5).save()
+  assert not store.paths()
+
+
 def test_nothing_is_saved_twice(fit):
   recorder = Recorder()
   saving = callbacks.Saving(recorder, STEPS)

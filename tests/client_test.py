@@ -167,5 +167,18 @@ def test_a_lone_output_has_no_name_in_json(addresses, model):
     np.testing.assert_allclose(result, h, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize('way', ['grpc', 'rest'])
+def test_a_model_that_takes_no_files_is_no_fault_of_the_files(way, tmp_path):
+  module = tf.Module()
+  module.serve = tf.function(lambda x: {'y': x}, [tf.TensorSpec([None], tf.float32, 'x')])
+  tf.saved_model.save(module, str(tmp_path), signatures={'serving_default': module.serve})
+  servables = {'other': stand_in_server.Servable(tmp_path)}
+  server = {'grpc': stand_in_server, 'rest': rest_server}[way]
+  with server.serving(servables) as address:
+    with pytest.raises(UserError, match='signature') as error:
+      CONNECT[way](address, 'other', 30)(FILES)
+  assert not isinstance(error.value, client.Refused)
+
+
 if __name__ == '__main__':
   raise SystemExit(pytest.main([__file__]))

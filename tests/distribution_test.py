@@ -64,7 +64,10 @@ def test_a_tpu_by_name_is_connected_to(hardware, monkeypatch):
   distribution.make_strategy('tpu', tpu='my-tpu')
   assert made == [(name, 'my-tpu') for name in CONNECTED]
   made.clear()
-  monkeypatch.setenv('TPU_NAME', 'somewhere')  # As Cloud TPU sets it.
+  monkeypatch.setenv('TPU_NAME', 'somewhere')  # For other programs.
+  distribution.make_strategy('auto')
+  assert not made
+  monkeypatch.setenv('TPU_NAME', 'local')
   distribution.make_strategy('auto')
   assert ('TPUStrategy', 'local') in made
 

@@ -70,20 +70,22 @@ def test_data_sets_are_read_from_another_file_system(bucket, tmp_path_factory):
 
 def test_exports_are_written_to_another_file_system(bucket, monkeypatch):
   # A directory's renaming is left out: see above.
-  monkeypatch.setattr(atomic, 'replacing', lambda path: contextlib.nullcontext(epath.Path(path)))
+  monkeypatch.setattr(
+      atomic, 'replacing', lambda path: contextlib.nullcontext(epath.Path(path)))
   encoder = keras.Sequential([
       keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.01),
       keras.layers.Flatten(), keras.layers.Dense(3)])
   model = baselines.Vanilla(encoder, num_classes=4)
   export.export(model, f'{bucket}/export')
   newest = export.export(model, f'{bucket}/export')
-  assert str(newest) == f'{bucket}/export/2'
+  assert str(newest) == f'{bucket}/export/model/2'
   assert export.versions(f'{bucket}/export')[-1] == newest
   images = np.full([3, 2, 2, 1], 7, np.uint8)
   served = tf.saved_model.load(str(newest)).signatures['serving_default'](
       images=tf.constant(images))
   np.testing.assert_allclose(
-      served['probabilities'], model.predict(images, verbose=0)['probabilities'], rtol=1e-5)
+      served['probabilities'], model.predict(images, verbose=0)['probabilities'],
+      rtol=1e-5)
 
 
 if __name__ == '__main__':

@@ -72,6 +72,9 @@ def serving(servables):
         return self.reply(200, predict(servables[match[1]], json.loads(body)))
       except tf.errors.InvalidArgumentError as error:
         return self.reply(400, {'error': error.message})
+      except KeyError as error:
+        return self.reply(400, {
+            'error': f'Serving signature name: {error} not found in signature def'})
 
     def reply(self, code, content):
       content = json.dumps(content).encode()

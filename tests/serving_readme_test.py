@@ -1,9 +1,9 @@
 """What README says to type works with what an export writes."""
 
-import base64
 import json
 import pathlib
 import re
+import subprocess
 import urllib.request
 
 import numpy as np
@@ -46,9 +46,14 @@ def test_the_server_is_given_files_of_the_export(exported):
       exported.parents[1] / 'models.config').read_text()
 
 
-def test_the_rest_request_is_answered(servable, expected):
-  url, body = re.findall(r"^curl (\S+) -d '(.*)'$", README, re.M)[0]
-  body = body.replace("'$(base64 -w0 image.png)'", base64.b64encode(FILE).decode())
+@pytest.mark.parametrize('size', [0, 500_000])  # No argument may be as long as that.
+def test_the_rest_request_is_answered(size, servable, expected, tmp_path):
+  # What follows an image's end does not count.
+  (tmp_path / 'image.png').write_bytes(FILE + bytes(size))
+  (make_body, url), = re.findall(r'^(\(printf .*\)) \| curl (\S+) -d @-$', README, re.M)
+  body = subprocess.run(
+      ['bash', '-c', make_body], cwd=tmp_path, capture_output=True, check=True,
+      text=True).stdout
   with rest_server.serving({'digits': servable}) as address:
     with urllib.request.urlopen(
         url.replace('localhost:8501', address), body.encode()) as response:

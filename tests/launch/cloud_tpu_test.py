@@ -54,7 +54,7 @@ def test_the_first_host_of_a_slice_leads_all(run):
 
 def test_after_preemption_the_same_training_begins_on_a_new_tpu(run):
   commands = run(
-      actions=['delete', 'create', 'install', 'train'], train=TRAIN,
+      actions=['train', 'delete', 'create', 'install'], train=TRAIN,
       accelerator_type='v5litepod-8', runtime_version='v2-alpha-tpuv5-lite')
   assert [command[4] for command in commands] == [
       'delete', 'create', 'ssh', 'scp', 'ssh', 'ssh']

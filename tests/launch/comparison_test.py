@@ -3,6 +3,7 @@ from absl import flags
 from etils import epath
 
 from launch import comparison
+from launch import devices
 from launch import experiment
 from launch import methods
 
@@ -10,6 +11,7 @@ from launch import methods
 def parse(*arguments):
   values = flags.FlagValues()
   experiment.define_flags(values)
+  devices.define_flags(values)
   flags.DEFINE_list('methods', [], '', flag_values=values)
   values(['test', *arguments])
   return values

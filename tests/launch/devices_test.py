@@ -29,10 +29,15 @@ def test_flags_choose_the_strategy():
   assert strategy.num_replicas_in_sync == 4
 
 
+def test_what_was_given_can_be_given_to_another_command():
+  assert devices.arguments(parse()) == []
+  given = ['--strategy=mirrored', '--num_virtual_devices=2']
+  assert devices.arguments(parse(*given)) == given
+
+
 def test_a_run_on_virtual_devices_finishes(train_digits, tmp_path):
   process = train_digits(
-      tmp_path / 'run', '--strategy=mirrored', '--num_virtual_devices=2', '--epochs=1',
-      '--method=prototypical')
+      tmp_path / 'run', '--strategy=mirrored', '--num_virtual_devices=2', '--epochs=1')
   assert process.returncode == 0, process.stderr
   results = json.loads((tmp_path / 'run' / 'metrics.json').read_text())
   assert results['replicas'] == 2

@@ -1,6 +1,8 @@
 import csv
 import io
 import json
+import os
+import subprocess
 import types
 
 import numpy as np
@@ -61,6 +63,16 @@ def test_a_server_is_asked_over_grpc(finished, folder, launch):
       'file': str(folder / 'a.png'), 'label': str(expected['label'][0]),
       'label_id': expected['label'][0],
       'confidence': pytest.approx(expected['confidence'][0], rel=1e-4), 'accept': True}
+
+
+def test_names_of_files_need_not_be_utf_8(finished, folder, command, tmp_path):
+  path = tmp_path / os.fsdecode(b'caf\xe9.png')
+  path.write_bytes((folder / 'a.png').read_bytes())
+  process = command(
+      'predict', f'--saved_model={finished[0]}/export/digits/1', '--format=csv', path)
+  done = subprocess.run(**{**process, 'text': False}, capture_output=True)
+  assert done.returncode == 0, done.stderr
+  assert b'caf\xe9.png,' in done.stdout
 
 
 @pytest.fixture

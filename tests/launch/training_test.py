@@ -161,7 +161,8 @@ def test_how_often_to_save_is_given_in_steps_and_minutes(text, expected):
 
 
 @pytest.mark.parametrize('argument', [
-    '--checkpoint_every=10', '--checkpoint_every=-1min', '--checkpoint_every=0steps',
+    '--checkpoint_every=10', '--checkpoint_every=-1min', '--checkpoint_every=0min',
+    '--checkpoint_every=0steps',
     '--profile_steps=3', '--profile_steps=5,3', '--profile_steps=0,3'])
 def test_other_ways_to_say_it_are_refused(argument):
   with pytest.raises(flags.IllegalFlagValueError, match='such as'):

@@ -19,6 +19,17 @@ def test_without_a_model_it_says_how_to_train_one(tmp_path):
     workdirs.Workdir(tmp_path).load_model()
 
 
+def test_a_model_of_an_unfinished_run_is_refused(tmp_path):
+  workdir = workdirs.Workdir(tmp_path)
+  workdir.start('--seed=1\n')
+  workdir.model.write_bytes(b'')
+  workdir.checkpoints.mkdir()
+  with pytest.raises(UserError, match='not finished'):
+    workdir.load_model()
+  workdir.metrics.write_text('{}')
+  workdir.require_model()
+
+
 def test_a_truncated_model_is_named(tmp_path):
   workdir = workdirs.Workdir(tmp_path)
   workdir.start('--seed=1\n')
