@@ -56,8 +56,8 @@ def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_
   np.testing.assert_allclose(embedded, np.concatenate(
       [encoder.predict(images, verbose=0) for encoder in encoders], axis=1),
       rtol=1e-3, atol=1e-5)
-  for signature in servable.signatures.values():
-    for output in signature.outputs.values():
+  for name in ('serving_default', 'serving_bytes', 'embed'):
+    for output in servable.signatures[name].outputs.values():
       assert output.tensor_shape.dim[0].size == -1, output.name  # The batch.
   has_centers = method in ('dble', 'prototypical')
   assert ('distance' in servable.signatures['serving_default'].outputs) == has_centers
