@@ -7,7 +7,6 @@ reported. Writes benchmark.json, benchmark.md and benchmark.png.
 """
 
 import json
-import os
 import sys
 import time
 
@@ -18,9 +17,7 @@ from dble_tf import atomic
 from dble_tf import distribution
 from dble_tf import encoders
 from dble_tf import plots
-from dble_tf.errors import UserError
 from launch import entry
-from launch import experiment
 from launch import measurements
 from launch import random_data
 from launch import timing
@@ -42,11 +39,7 @@ flags.DEFINE_multi_enum('parts', list(PARTS), PARTS, 'What to measure; repeat th
 
 def main() -> None:
   flagfile = f'launch/{EXPERIMENTS[FLAGS.encoder]}.flags'
-  if not os.path.exists(flagfile):
-    raise UserError(f'There is no {flagfile} here: run this in the repository.')
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  values(['', f'--flagfile={flagfile}', *measurements.ONE_PHI])
+  values = measurements.read_flags(flagfile)
   if 'replicas' in FLAGS.parts:
     distribution.virtual_devices(2)  # For where there is no GPU; later is too late.
   directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')

@@ -9,7 +9,6 @@ Prints a table and writes benchmark_serving.json and benchmark_serving.md.
 """
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -21,7 +20,6 @@ from dble_tf import atomic
 from dble_tf import warm_up
 from dble_tf.errors import UserError
 from launch import entry
-from launch import experiment
 from launch import measurements
 from launch import random_data
 from launch import timing
@@ -45,12 +43,7 @@ def main() -> None:
              'machine': timing.machine(), 'experiments': {}}
   for name in FLAGS.experiments:
     print(f'{time.strftime("%H:%M:%S")} {name}', file=sys.stderr, flush=True)
-    flagfile = f'launch/{name}.flags'
-    if not os.path.exists(flagfile):
-      raise UserError(f'There is no {flagfile} here: run this in the repository.')
-    values = flags.FlagValues()
-    experiment.define_flags(values)
-    values(['', f'--flagfile={flagfile}', *measurements.ONE_PHI])
+    values = measurements.read_flags(f'launch/{name}.flags')
     dataset = random_data.make(values.dataset, 500)
     with tempfile.TemporaryDirectory() as temporary:
       results['experiments'][name] = serving_measurements.measure(

@@ -8,6 +8,7 @@ import collections
 import functools
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,16 @@ SIZES = {
     'episodes_per_step': (1, 2, 4),
     'representation_size': (64, 256, 512, 1024),
 }
+
+
+def read_flags(flagfile: str) -> flags.FlagValues:
+  """The flags of an experiment, with one confidence model."""
+  if not os.path.exists(flagfile):
+    raise UserError(f'There is no {flagfile} here: run this in the repository.')
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  values(['', f'--flagfile={flagfile}', *ONE_PHI])
+  return values
 
 
 def training(
