@@ -8,7 +8,7 @@ from scipy import stats
 
 from dble_tf import metrics
 from dble_tf.classifier import Classifier
-from dble_tf.datasets import Split
+from dble_tf.data import Split
 
 Predictions = dict[str, np.ndarray]
 

@@ -11,7 +11,7 @@ from dble_tf import confidence
 from dble_tf import held_out_errors
 from dble_tf import prototypes
 from dble_tf import replicas
-from dble_tf import scaling as scalings
+from dble_tf import calibration
 from dble_tf.errors import UserError
 from dble_tf.learning_from_errors import LearningFromErrors
 from dble_tf.prototypical import Prototypical
@@ -59,10 +59,10 @@ class DBLE(LearningFromErrors, Prototypical):
         theta has not seen, in `complete`.
     """
     super().__init__(*args, **kwargs)
-    if scaling not in scalings.SCALINGS:
+    if scaling not in calibration.SCALINGS:
       raise UserError(
-          f'scaling is {", ".join(scalings.SCALINGS[:-1])} or '
-          f'{scalings.SCALINGS[-1]}, not {scaling!r}.')
+          f'scaling is {", ".join(calibration.SCALINGS[:-1])} or '
+          f'{calibration.SCALINGS[-1]}, not {scaling!r}.')
     self.scaling = scaling
     shape = [len(self.candidates)]
     self.sigma_scale = self.add_state('sigma_scale', shape, 'ones')
@@ -143,7 +143,7 @@ class DBLE(LearningFromErrors, Prototypical):
 
   def fit_sigma_scale(
       self, held_out: tf.data.Dataset, verbose: int = 0
-  ) -> list[scalings.Fitted]:
+  ) -> list[calibration.Fitted]:
     """Fits what `scaling` names for each candidate, and chooses the best by NLL.
 
     Candidates that learn from held-out errors do so first, on one half of the images;
@@ -167,11 +167,11 @@ class DBLE(LearningFromErrors, Prototypical):
     self.require_fitted()
     h, class_ids = self.encode_labelled(held_out, verbose)
     if 'held_out' in self.confidence_training:
-      rows, _ = scalings.halves(class_ids)
+      rows, _ = calibration.halves(class_ids)
       held_out_errors.learn(self, h[rows], class_ids[rows])
     data = [self.held_out_data(h, class_ids, g, training)
             for g, training in zip(self.candidates, self.confidence_training)]
-    fitted = [scalings.fit(judged_on, self.scaling) for _, judged_on in data]
+    fitted = [calibration.fit(judged_on, self.scaling) for _, judged_on in data]
     losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
     if not np.isfinite(min(losses)):
       raise UserError(
@@ -179,10 +179,10 @@ class DBLE(LearningFromErrors, Prototypical):
           'diverged. Lower the learning rates.')
     best = int(np.argmin(losses))
     scaled_on, judged_on = data[best]
-    if self.scaling != 'none' and not scalings.pays(judged_on, fitted[best]):
-      fitted[best] = scalings.NO_SIGMA._replace(nll=losses[best])
+    if self.scaling != 'none' and not calibration.pays(judged_on, fitted[best]):
+      fitted[best] = calibration.NO_SIGMA._replace(nll=losses[best])
     elif scaled_on is not judged_on:
-      fitted[best] = scalings.fit(scaled_on, self.scaling)._replace(nll=losses[best])
+      fitted[best] = calibration.fit(scaled_on, self.scaling)._replace(nll=losses[best])
     self.held_out_nll.assign(losses)
     is_best = np.arange(len(fitted)) == best
     self.sigma_scale.assign(np.where(is_best, fitted[best].sigma_scale, 1.0))
@@ -219,7 +219,7 @@ class DBLE(LearningFromErrors, Prototypical):
       class_ids: np.ndarray,
       g: Callable[[np.ndarray], np.ndarray],
       confidence_training: str | None = None,
-  ) -> tuple[scalings.HeldOut, scalings.HeldOut]:
+  ) -> tuple[calibration.HeldOut, calibration.HeldOut]:
     """What one kind of sigma can be scaled on, and what all kinds are judged on.
 
     Both are all images, except what candidates learned from: those of 'held_out' are
@@ -234,17 +234,17 @@ class DBLE(LearningFromErrors, Prototypical):
     everything = self.with_centers(h, class_ids, g)
     if 'held_out' not in self.confidence_training:
       return everything, everything
-    _, rows = scalings.halves(class_ids)
+    _, rows = calibration.halves(class_ids)
     unseen = self.with_centers(h[rows], class_ids[rows], g)
     return (unseen if confidence_training == 'held_out' else everything), unseen
 
   def with_centers(
       self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
-  ) -> scalings.HeldOut:
+  ) -> calibration.HeldOut:
     """All that Eq. 10 needs of n images, whose sigma is g(h)."""
     sigma = np.concatenate([
         g(h[start:start + _BATCH]) for start in range(0, len(h), _BATCH)])
-    return scalings.HeldOut(
+    return calibration.HeldOut(
         h, sigma.astype(np.float32), class_ids, tf.convert_to_tensor(self.centers),
         tf.convert_to_tensor(self.noise))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib import figure
 
-from dble_tf import atomic
+from dble_tf import files
 from dble_tf import metrics
 
 _NUM_BINS = 15
@@ -114,7 +114,7 @@ def comparison(
 
 
 def _save(canvas, path):
-  with atomic.replacing(path) as temporary:
+  with files.replacing(path) as temporary:
     temporary.write_bytes(_png(canvas, dpi=120))
 
 

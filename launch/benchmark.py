@@ -13,8 +13,8 @@ import time
 from absl import flags
 from etils import epath
 
-from dble_tf import atomic
-from dble_tf import distribution
+from dble_tf import files
+from dble_tf.training import strategies
 from dble_tf import encoders
 from dble_tf import plots
 from launch import entry
@@ -41,7 +41,7 @@ def main() -> None:
   flagfile = f'launch/{EXPERIMENTS[FLAGS.encoder]}.flags'
   values = measurements.read_flags(flagfile)
   if 'replicas' in FLAGS.parts:
-    distribution.virtual_devices(2)  # For where there is no GPU; later is too late.
+    strategies.virtual_devices(2)  # For where there is no GPU; later is too late.
   directory = epath.Path(FLAGS.output or f'runs/benchmark-{FLAGS.encoder}')
   dataset = random_data.make(values.dataset, 10_000)
   results = {'encoder': FLAGS.encoder, 'rounds': FLAGS.rounds,
@@ -63,7 +63,7 @@ def write(directory: epath.Path, results: dict) -> None:
   """Writes what has been measured so far."""
   for name, content in (('benchmark.json', json.dumps(results, indent=2) + '\n'),
                         ('benchmark.md', table(results))):
-    with atomic.replacing(directory / name) as temporary:
+    with files.replacing(directory / name) as temporary:
       temporary.write_text(content)
   if 'sizes' in results:
     plots.cost_curves(

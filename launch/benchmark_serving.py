@@ -16,8 +16,8 @@ import time
 from absl import flags
 from etils import epath
 
-from dble_tf import atomic
-from dble_tf import warm_up
+from dble_tf import files
+from dble_tf.serving import warm_up
 from dble_tf.errors import UserError
 from launch import entry
 from launch import measurements
@@ -57,7 +57,7 @@ def write(directory: epath.Path, results: dict) -> None:
   for name, content in (
       ('benchmark_serving.json', json.dumps(results, indent=2) + '\n'),
       ('benchmark_serving.md', table(results))):
-    with atomic.replacing(directory / name) as temporary:
+    with files.replacing(directory / name) as temporary:
       temporary.write_text(content)
 
 

@@ -10,7 +10,7 @@ are tried again.
 from absl import flags
 from etils import epath
 
-from dble_tf import atomic
+from dble_tf import files
 from dble_tf.errors import UserError
 from launch import comparison
 from launch import devices
@@ -43,7 +43,7 @@ def main() -> None:
           for seed in seeds for row in rows]
   for run in runs:
     run.check()
-  atomic.remove_incomplete(root)
+  files.remove_incomplete(root)
   results = {row: {} for row in rows}
   for place, run in enumerate(runs, start=1):
     title = f'\n[{place} of {len(runs)}] {run.row}, seed {run.seed}:'

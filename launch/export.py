@@ -5,7 +5,7 @@
 
 from absl import flags
 
-from dble_tf import export
+from dble_tf.serving import export
 from launch import entry
 from launch import experiment
 from launch import exporting

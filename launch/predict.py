@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from dble_tf import client
+from dble_tf.serving import client
 from dble_tf.errors import UserError
 from launch import entry
 

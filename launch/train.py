@@ -13,11 +13,11 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from dble_tf import abstention
-from dble_tf import atomic
-from dble_tf import checkpoints
-from dble_tf import datasets
-from dble_tf import distribution
+from dble_tf.serving import thresholds
+from dble_tf import files
+from dble_tf.training import checkpoints
+from dble_tf import data as datasets
+from dble_tf.training import strategies
 from dble_tf.classifier import Classifier
 from dble_tf.classifier import require_equal_parts
 from dble_tf.errors import UserError
@@ -56,7 +56,7 @@ def main() -> None:
   config = experiment.config(FLAGS, _SETTINGS)
   if is_finished(workdir, config):
     if workdir.checkpoints.exists():  # It was killed just behind its end.
-      atomic.remove(workdir.checkpoints)
+      files.remove(workdir.checkpoints)
     print('This run is finished already; --overwrite repeats it, and python -m '
           'launch.export exports it with another target.')
     report.show(workdir)
@@ -64,7 +64,7 @@ def main() -> None:
 
   trained_run = check_trained_run()
   strategy = devices.make_strategy(FLAGS)
-  jit_compile = distribution.jit_compile(FLAGS.jit_compile, strategy)
+  jit_compile = strategies.jit_compile(FLAGS.jit_compile, strategy)
   keras.utils.set_random_seed(FLAGS.seed)
   dataset = experiment.load_dataset(FLAGS)
   target = exporting.target(FLAGS, dataset)
@@ -116,7 +116,7 @@ def run(
     model: Classifier,
     dataset: datasets.Dataset,
     trained_run: workdirs.Workdir | None,
-    target: abstention.Target,
+    target: thresholds.Target,
     workdir: workdirs.Workdir,
     store: checkpoints.Checkpoints,
     newest: checkpoints.Checkpoint | None,
@@ -132,7 +132,7 @@ def run(
   complete(model, dataset)
   seconds = time.monotonic() - start
 
-  with atomic.replacing(workdir.model) as temporary:
+  with files.replacing(workdir.model) as temporary:
     model.save(temporary)
   exporting.write(workdir, model, dataset, FLAGS, target)
   facts = report.facts(FLAGS)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from dble_tf import datasets
+from dble_tf import data as datasets
 from launch import experiment
 from launch import methods
 from launch import random_data

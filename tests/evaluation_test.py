@@ -6,7 +6,7 @@ from sklearn import metrics as sklearn_metrics
 
 from dble_tf import confidence_models
 from dble_tf import evaluation
-from dble_tf.datasets import Split
+from dble_tf.data import Split
 from dble_tf.model import DBLE
 
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from dble_tf import confidence_models
-from dble_tf import scaling
+from dble_tf import calibration
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 
@@ -68,7 +68,7 @@ def test_it_does_not_learn_beside_theta():
 def test_what_it_learned_from_does_not_scale_it():
   model, class_ids = make_model(['held_out']), np.arange(80) % 3
   h = np.arange(160.0, dtype=np.float32).reshape(80, 2)
-  _, unseen = scaling.halves(class_ids)
+  _, unseen = calibration.halves(class_ids)
   for data in model.held_out_data(h, class_ids, model.confidence_model, 'held_out'):
     np.testing.assert_array_equal(data.h, h[unseen])
     np.testing.assert_array_equal(data.class_ids, class_ids[unseen])

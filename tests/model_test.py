@@ -7,9 +7,9 @@ from scipy.spatial import distance
 
 from dble_tf import confidence
 from dble_tf import confidence_models
-from dble_tf import datasets
+from dble_tf import data as datasets
 from dble_tf import encoders
-from dble_tf import episodes
+from dble_tf.data import episodes
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 

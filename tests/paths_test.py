@@ -16,10 +16,10 @@ from etils.epath import backend
 from etils.epath import gpath
 from etils.epath import register
 
-from dble_tf import atomic
+from dble_tf import files
 from dble_tf import baselines
-from dble_tf import datasets
-from dble_tf import export
+from dble_tf import data as datasets
+from dble_tf.serving import export
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def bucket(monkeypatch, tmp_path):
 def test_files_are_replaced_on_another_file_system(bucket):
   target = epath.Path(bucket) / 'run' / 'metrics.json'
   for text in ('old', 'new'):
-    with atomic.replacing(target) as temporary:
+    with files.replacing(target) as temporary:
       temporary.write_text(text)
   with pytest.raises(KeyboardInterrupt):
-    with atomic.replacing(target) as temporary:
+    with files.replacing(target) as temporary:
       temporary.write_text('half')
       raise KeyboardInterrupt
   assert target.read_text() == 'new'

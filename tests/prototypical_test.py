@@ -6,7 +6,7 @@ from scipy import special
 from scipy.spatial import distance
 
 from dble_tf import confidence_models
-from dble_tf import export
+from dble_tf.serving import export
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 from dble_tf.prototypical import Prototypical

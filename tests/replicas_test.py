@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from dble_tf import baselines
 from dble_tf import confidence_models
-from dble_tf import distribution
+from dble_tf.training import strategies
 from dble_tf import encoders
 from dble_tf import replicas
 from dble_tf.baselines import deep_ensemble
@@ -16,7 +16,7 @@ from dble_tf.model import DBLE
 from dble_tf.prototypical import Prototypical
 
 # While tests are collected: TensorFlow cannot divide the CPU once it is at work.
-distribution.virtual_devices(4)
+strategies.virtual_devices(4)
 
 IMAGE_SHAPE = (2, 2, 1)
 NUM_CLASSES = 4

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import special
 
 from dble_tf import confidence_models
-from dble_tf import export
+from dble_tf.serving import export
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 

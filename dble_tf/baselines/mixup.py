@@ -4,7 +4,7 @@ with other batches."""
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from dble_tf import episodes
+from dble_tf.data import episodes
 
 tfd = tfp.distributions
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dble_tf import batches
+from dble_tf.data import batches
 from dble_tf.baselines import mixup
 from dble_tf.baselines.vanilla import Vanilla
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from scipy import optimize
 from scipy import special
 
-from dble_tf import export
+from dble_tf.serving import export
 from dble_tf.baselines import TemperatureScaling
 from dble_tf.baselines import Vanilla
 from dble_tf.baselines import temperature_scaling

@@ -5,7 +5,7 @@ from scipy import optimize
 from scipy import special
 from sklearn import neighbors
 
-from dble_tf import export
+from dble_tf.serving import export
 from dble_tf.baselines import TrustScore
 from dble_tf.baselines import Vanilla
 from dble_tf.baselines import trust_score

@@ -4,8 +4,8 @@ import pytest
 from scipy import special
 
 from dble_tf import baselines
-from dble_tf import batches
-from dble_tf import datasets
+from dble_tf.data import batches
+from dble_tf import data as datasets
 from dble_tf import encoders
 
 IMAGE_SHAPE = (2, 2, 1)

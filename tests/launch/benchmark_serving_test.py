@@ -3,7 +3,7 @@ import json
 import pytest
 from absl.testing import flagsaver
 
-from dble_tf import warm_up
+from dble_tf.serving import warm_up
 from dble_tf.errors import UserError
 from launch import benchmark_serving
 from launch import serving_measurements

@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dble_tf import datasets
+from dble_tf import data as datasets
 from launch import stand_in_server
 
 

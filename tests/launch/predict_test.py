@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import flagsaver
 
-from dble_tf import client
-from dble_tf import datasets
+from dble_tf.serving import client
+from dble_tf import data as datasets
 from dble_tf.errors import UserError
 from launch import predict
 from launch import stand_in_server

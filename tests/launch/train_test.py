@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dble_tf import datasets
+from dble_tf import data as datasets
 from launch import workdir as workdirs
 
 # Makes file:// a scheme of epath's, as gs:// is: TensorFlow knows both.

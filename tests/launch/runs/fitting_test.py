@@ -1,0 +1,173 @@
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+from dble_tf.training import callbacks
+from dble_tf.training import checkpoints
+from dble_tf import data as datasets
+from dble_tf.data import episodes
+from dble_tf.errors import UserError
+from launch import experiment
+from launch import preemption
+from launch import training
+from launch import workdir as workdirs
+
+EPOCHS, STEPS = 2, 3
+
+
+def parse(*arguments):
+  values = flags.FlagValues()
+  experiment.define_flags(values)
+  training.define_flags(values)
+  values(['test', '--representation_size=8', '--num_shots=2', '--num_queries=2',
+          '--episodes_per_step=2', '--batch_size=500', f'--epochs={EPOCHS}',
+          f'--steps_per_epoch={STEPS}', '--checkpoint_every=1steps', *arguments])
+  return values
+
+
+@pytest.fixture(scope='module')
+def digits():
+  return datasets.load('digits', validation_size=200)
+
+
+def new_model(values, digits):
+  keras.utils.set_random_seed(0)
+  return experiment.build_model(values, digits)
+
+
+class Run:
+  """Trains in a directory, and keeps all checkpoints and the logs of all epochs."""
+
+  def __init__(self, values, digits, path):
+    self.values, self.digits = values, digits
+    self.workdir = workdirs.Workdir(path)
+    self.store = checkpoints.Checkpoints(path / 'checkpoints', num_kept=100)
+
+  def train(self, newest=None, model=None):
+    self.model = model or new_model(self.values, self.digits)
+    training.train(
+        self.values, self.model, self.digits, self.workdir, self.store, newest)
+    return self
+
+
+@pytest.fixture
+def logged(monkeypatch):
+  """The logs of all epochs, as callbacks see them."""
+  logs = []
+  whole = callbacks.Saving.on_epoch_end
+
+  def on_epoch_end(self, epoch, epoch_logs=None):
+    logs.append((epoch, dict(epoch_logs)))
+    whole(self, epoch, epoch_logs)
+
+  monkeypatch.setattr(callbacks.Saving, 'on_epoch_end', on_epoch_end)
+  return logs
+
+
+def assert_same_weights(model, other):
+  for mine, expected in zip(model.get_weights(), other.get_weights(), strict=True):
+    np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_it_continues_from_every_checkpoint_to_the_same_end(
+    digits, logged, tmp_path, capsys):
+  whole = Run(parse(), digits, tmp_path / 'whole').train()
+  expected = dict(logged)
+  names = [path.name for path in whole.store.paths()]
+  # In epochs, and behind their validations.
+  assert names == [f'step-{step:09d}.npz' for step in (1, 2, 3, 4, 5, 6)]
+  for step in (1, 3, 5, 6):
+    logged.clear()
+    other = Run(parse(), digits, tmp_path / f'from {step}')
+    name = f'step-{step:09d}.npz'
+    other.store.directory.mkdir(parents=True)
+    (other.store.directory / name).write_bytes(
+        (whole.store.directory / name).read_bytes())
+    other.train(other.store.newest())
+    assert_same_weights(other.model, whole.model)
+    for epoch, logs in logged:
+      assert logs == pytest.approx(expected[epoch], rel=1e-6)
+    assert [epoch for epoch, _ in logged] == list(range(step // STEPS, EPOCHS))
+  said = capsys.readouterr().out
+  assert 'Continuing behind step 1: epoch 1 of 2, step 1 of 3.' in said
+  assert 'Continuing behind step 3: epoch 2 of 2, step 0 of 3.' in said
+  assert 'Training is done already' in said
+
+
+def test_what_is_preempted_in_validation_is_saved_and_validated_again(
+    digits, logged, tmp_path, monkeypatch):
+  whole = Run(parse(), digits, tmp_path / 'whole').train()
+  expected = dict(logged)
+  logged.clear()
+  values = parse('--checkpoint_every=1000min')
+  stopped = Run(values, digits, tmp_path / 'stopped')
+  model = new_model(values, digits)
+
+  def preempt(*arguments):
+    raise preemption.Preempted
+
+  monkeypatch.setattr(model, 'fit_centers', preempt)
+  with pytest.raises(preemption.Preempted):
+    stopped.train(model=model)
+  assert not logged
+  newest = stopped.store.newest()
+  assert newest.position[:2] == (0, STEPS)
+  stopped.train(newest)
+  assert_same_weights(stopped.model, whole.model)
+  assert [epoch for epoch, _ in logged] == [0, 1]
+  for epoch, logs in logged:
+    assert logs == pytest.approx(expected[epoch], rel=1e-6)
+
+
+def test_the_batches_of_a_continued_run_are_those_it_has_not_seen(digits):
+  for method in ('dble', 'vanilla', 'mixup', 'deep_ensemble'):
+    values = parse(f'--method={method}')
+    whole = experiment.make_training_data(values, digits).skip(2).take(2)
+    rest = experiment.make_training_data(values, digits, start=2).take(2)
+    for mine, expected in zip(rest, whole, strict=True):
+      keras.tree.map_structure(np.testing.assert_array_equal, mine, expected)
+  sampler = episodes.EpisodeSampler(digits.train.class_ids, 10, 4, seed=0)
+  first = next(iter(experiment.make_training_data(parse(), digits, start=2)))
+  # Two episodes a step, so the third step begins with episode 4.
+  np.testing.assert_array_equal(
+      first[0], digits.train.images[np.asarray(sampler(4))])
+
+
+def test_divergence_says_what_to_try_and_which_checkpoint_is_kept(digits, tmp_path):
+  run = Run(parse('--checkpoint_every=1steps'), digits, tmp_path)
+  model = new_model(run.values, digits)
+  schedule = keras.optimizers.schedules.PiecewiseConstantDecay([2], [0.1, 1e38])
+  model.compile(keras.optimizers.SGD(schedule), keras.optimizers.SGD(0.1))
+  with pytest.raises(UserError, match='Training diverged in step') as caught:
+    run.train(model=model)
+  message = str(caught.value)
+  assert '--learning_rate' in message and '1e+38' in message
+  kept = run.store.newest()
+  assert str(kept.path) in message
+  assert all(np.isfinite(array).all() for array in kept.arrays.values())
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('10min', callbacks.Every(None, 600.0)),
+    ('0.5min', callbacks.Every(None, 30.0)),
+    ('500steps', callbacks.Every(500, None)),
+    ('500steps,10min', callbacks.Every(500, 600.0)),
+    ('', callbacks.Every(None, None)),
+])
+def test_how_often_to_save_is_given_in_steps_and_minutes(text, expected):
+  values = parse(f'--checkpoint_every={text}')
+  assert training.every(values.checkpoint_every) == expected
+
+
+@pytest.mark.parametrize('argument', [
+    '--checkpoint_every=10', '--checkpoint_every=-1min', '--checkpoint_every=0min',
+    '--checkpoint_every=0steps',
+    '--profile_steps=3', '--profile_steps=5,3', '--profile_steps=0,3'])
+def test_other_ways_to_say_it_are_refused(argument):
+  with pytest.raises(flags.IllegalFlagValueError, match='such as'):
+    parse(argument)
+
+
+if __name__ == '__main__':
+  raise SystemExit(pytest.main([__file__]))
