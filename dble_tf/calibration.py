@@ -1,10 +1,10 @@
-"""A factor on sigma, and a temperature, fitted on held-out representations.
+"""Calibration on held-out representations: pure functions that return fitted numbers.
 
-Phi learns from errors alone what sigma would suit them; the factor, of the smallest NLL,
-makes it suit all images. What has the smallest NLL over all classes can still be too
-sure or too unsure of the label: the temperature makes the confidence in it right.
-Every evaluation samples with the same noise, which is the noise of inference, so the
-search is over a smooth function and gives the same result each time.
+Phi learns from errors alone the sigma that suits them; a factor alpha on sigma, of the
+smallest NLL, makes it suit all images. The smallest NLL over all classes can still leave
+the label's own confidence too high or too low: a temperature T on the distances mends
+that. Every evaluation samples with the noise of inference, so the search is over a
+smooth function and gives the same result each time.
 """
 
 import dataclasses
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from scipy import optimize
-from scipy import stats
 
 from dble_tf import confidence
 from dble_tf import metrics
@@ -31,25 +29,31 @@ _TINY = np.float32(2**-24)
 
 
 class Fitted(NamedTuple):
-  """A result: sigma is multiplied by alpha, distances are divided by T.
+  """Numbers fitted on held-out images.
 
   Attributes:
-    sigma_scale: alpha >= 0; with 0 there is no sigma.
-    temperature: T > 0.
-    nll: of held-out images.
+    sigma_scale: alpha >= 0, the factor on sigma; 0 disables sigma.
+    temperature: T > 0, which distances are divided by.
+    nll: of the held-out images with these two.
+    gain: the NLL without sigma and T, less that with those that were searched for.
+    gain_error: the standard error of `gain` over the images.
   """
 
   sigma_scale: float
   temperature: float
   nll: float
+  gain: float
+  gain_error: float
 
-
-NO_SIGMA = Fitted(0.0, 1.0, np.nan)
+  @property
+  def is_significant(self) -> bool:
+    """A gain above its standard error: other images would hardly turn it around."""
+    return self.gain > self.gain_error
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-  """What the search needs to know of n held-out images.
+  """All that Eq. 10 needs of n held-out images.
 
   Attributes:
     h: [n, D].
@@ -107,7 +111,7 @@ class HeldOut:
     """The mean NLL of the label (Eq. 6) being right or wrong, by its confidence."""
     confidences = np.take_along_axis(
         self.probabilities(sigma_scale, temperature), self._labels[:, np.newaxis], 1)
-    # Float32 knows nothing between this and one.
+    # No float32 lies between 1 - _TINY and 1.
     confidences = np.clip(confidences[:, 0], _TINY, 1 - _TINY).astype(np.float64)
     return -float(np.mean(np.where(
         self._labels == self.class_ids, np.log(confidences), np.log1p(-confidences))))
@@ -119,44 +123,48 @@ def _averaged_probabilities(terms, sigma_scale, temperature):
   return tf.reduce_mean(tf.exp(prototypes.log_likelihoods(distances)), axis=1)
 
 
-def halves(class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Places of two halves of [n] images, with as many of each class, up to one."""
-  by_class = np.argsort(class_ids, kind='stable')
-  return by_class[::2], by_class[1::2]
-
-
 def fit(held_out: HeldOut, scaling: str) -> Fitted:
-  """Finds what `scaling` names; what it does not name stays 1.
+  """Fits what `scaling` names; what it does not name stays 1.
 
   With a temperature, alpha is that of the smallest NLL at its best T; then T is fitted
   to whether labels are right.
   """
-  if scaling == 'none':
-    return Fitted(1.0, 1.0, held_out.nll(1.0))
+  sigma_scale = temperature = 1.0
   if scaling == 'sigma_scale':
-    return fit_sigma_scale(held_out.nll)
-  alpha = fit_sigma_scale(lambda scale: fit_temperature(
-      lambda temperature: held_out.nll(scale, temperature)).nll).sigma_scale
-  temperature = fit_temperature(
-      lambda temperature: held_out.confidence_nll(alpha, temperature)).temperature
-  return Fitted(alpha, temperature, held_out.nll(alpha, temperature))
+    sigma_scale = fit_sigma_scale(held_out.nll)
+  elif scaling == 'sigma_scale_and_temperature':
+    sigma_scale = fit_sigma_scale(lambda scale: _minimize_temperature(
+        functools.partial(held_out.nll, scale)).fun)
+    temperature = float(np.exp(_minimize_temperature(
+        functools.partial(held_out.confidence_nll, sigma_scale)).x))
+  return _judged(held_out, sigma_scale, temperature)
 
 
-def pays(held_out: HeldOut, fitted: Fitted) -> bool:
-  """Whether sigma and T lower the NLL by more than the standard error of that.
+def fit_significant(held_out: HeldOut, scaling: str) -> Fitted:
+  """As `fit`, but disables sigma (alpha = 0, T = 1) where its gain is not significant."""
+  fitted = fit(held_out, scaling)
+  if scaling == 'none' or fitted.is_significant:
+    return fitted
+  return fitted._replace(sigma_scale=0.0, temperature=1.0, nll=held_out.nll(0.0))
 
-  What they gain over distances as they are is a mean over images; a gain that other
-  images could as well have turned into a loss is none.
+
+def _judged(held_out, sigma_scale, temperature):
+  from scipy import stats
+
+  nlls = held_out.nlls(sigma_scale, temperature)
+  gains = held_out.nlls(0.0) - nlls
+  return Fitted(
+      sigma_scale, temperature, float(nlls.mean(dtype=np.float64)),
+      gain=float(gains.mean()), gain_error=float(stats.sem(gains)))
+
+
+def fit_sigma_scale(nll: Callable[[float], float]) -> float:
+  """Alpha of the smallest NLL: 0, or between 1/100 and 100.
+
+  The best of a few values, then a bounded search between its neighbors.
   """
-  gains = held_out.nlls(0.0) - held_out.nlls(fitted.sigma_scale, fitted.temperature)
-  return bool(gains.mean() > stats.sem(gains))
+  from scipy import optimize
 
-
-def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:
-  """Alpha of the smallest NLL: 0, or between 1/100 and 100, with T = 1.
-
-  The best of a few values, then a bounded search between its neighbours.
-  """
   tried = {scale: _or_inf(nll(scale)) for scale in (0.0, *map(float, _SIGMA_SCALES))}
   place = int(np.argmin([tried[scale] for scale in _SIGMA_SCALES]))
   bounds = np.log(_SIGMA_SCALES[[max(place - 1, 0),
@@ -169,18 +177,37 @@ def fit_sigma_scale(nll: Callable[[float], float]) -> Fitted:
 
   optimize.minimize_scalar(
       refined, bounds=bounds, method='bounded', options={'xatol': 1e-2})
-  best = min(tried, key=tried.get)
-  return Fitted(best, 1.0, tried[best])
+  return min(tried, key=tried.get)
 
 
-def fit_temperature(nll: Callable[[float], float]) -> Fitted:
-  """T between 0.05 and 20 of the smallest NLL; alpha is left at 0."""
-  found = optimize.minimize_scalar(
+def fit_temperature(logits: np.ndarray, class_ids: np.ndarray) -> float:
+  """The temperature between 0.05 and 20 of the smallest NLL (Guo et al., 2017).
+
+  Args:
+    logits: [n, M]; negative distances are the logits of Eq. 3.
+    class_ids: [n].
+  """
+  from scipy import special
+
+  logits = np.asarray(logits, np.float64)
+  true_logits = logits[np.arange(len(logits)), class_ids]
+
+  def nll(temperature):
+    return np.mean(special.logsumexp(logits / temperature, axis=1)
+                   - true_logits / temperature)
+
+  return float(np.exp(_minimize_temperature(nll, xatol=1e-6).x))
+
+
+def _minimize_temperature(nll, xatol=1e-2):
+  """SciPy's result of minimizing NLL(T) over log T."""
+  from scipy import optimize
+
+  return optimize.minimize_scalar(
       lambda log_temperature: nll(float(np.exp(log_temperature))),
-      bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': 1e-2})
-  return Fitted(0.0, float(np.exp(found.x)), float(found.fun))
+      bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': xatol})
 
 
 def _or_inf(nll):
-  """NaN is the worst of all, not the best."""
+  """Ranks NaN last."""
   return nll if np.isfinite(nll) else np.inf

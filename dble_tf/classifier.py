@@ -1,116 +1,199 @@
-"""What every method has in common: an encoder, and how answers are judged."""
+"""The base of every method: how images are answered, calibrated and judged."""
 
-from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from dble_tf import checks
 from dble_tf import metrics
 from dble_tf import replicas
 from dble_tf.errors import UserError
 
+_BATCH = 1000
+
+
+class Representations(NamedTuple):
+  """Encoded images.
+
+  Attributes:
+    h: [n, D] float32.
+    class_ids: [n], their classes.
+  """
+
+  h: np.ndarray
+  class_ids: np.ndarray
+
 
 class Classifier(keras.Model):
-  """A Keras model whose `call` gives label, confidence and probabilities.
+  """A Keras model that gives each image a label, a confidence and probabilities.
 
-  `evaluate` takes batches of (images, class ids) and reports accuracy, ECE and NLL
-  of these three.
+  An image is encoded once (`encode`); `answer` turns its representation into outputs.
+  `evaluate` takes batches of (images, class ids) and reports the NLL, as the loss too,
+  accuracy and ECE. `fit` trains; `calibrate` then fits what gradient descent does not.
 
-  A method is trained by `fit`, then completed by `complete` with what gradient
-  descent does not give it.
+  A method overrides `answer` and `train_step` and, where it has something to calibrate,
+  `fit_train`, `fit_held_out`, `forget_calibration` and what says that it is missing.
 
   Attributes:
     encoder: f_theta, images -> representations [B, D].
     num_classes: M.
-    needs_held_out: whether `complete` needs data that the encoder was not trained on.
+    needs_held_out: whether calibration needs images that the encoder was not trained on.
   """
 
   needs_held_out = False
 
-  def __init__(self, encoder: keras.Model, num_classes: int, **kwargs):
-    super().__init__(**kwargs)
+  def __init__(
+      self, encoder: keras.Model, num_classes: int, *, name: str | None = None, **kwargs):
+    """Builds the model around an encoder.
+
+    Args:
+      encoder: f_theta, built: a model whose input shape is known.
+      num_classes: M.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
+    """
+    super().__init__(name=name, **kwargs)
     self.encoder = encoder
     self.num_classes = num_classes
-    self.representation_size = vector_size('encoder', encoder)
+    self.representation_size = checks.vector_size('encoder', encoder)
+    self.loss_tracker = keras.metrics.Mean('loss')
     self.accuracy = keras.metrics.Accuracy('accuracy')
     self.ece = metrics.ExpectedCalibrationError(name='ece')
     self.nll = keras.metrics.Mean('nll')
+    self._calibrate_before_validation = None  # Set by `fit` while it runs.
     # Constructors make all weights: Keras must not build the model by calling it on
     # what `fit` is given, which may be episodes.
     self.built = True
 
   def add_state(self, name: str, shape, initializer) -> keras.Variable:
-    """A float32 weight that gradient descent does not move."""
+    """Adds a float32 weight that gradient descent does not move."""
     return self.add_weight(
         name=name, shape=shape, initializer=initializer, trainable=False,
         dtype='float32', autocast=False)
 
   @property
   def theta(self) -> list[keras.Variable]:
-    """What `optimizer` moves."""
+    """The variables that `optimizer` moves."""
     return self.encoder.trainable_variables
 
   @property
   def moving_statistics(self) -> list[keras.Variable]:
-    """What the encoder keeps of training batches beside theta, as batch norm does."""
+    """Statistics that the encoder keeps of training batches, such as batch norm's."""
     return self.encoder.non_trainable_weights
 
   @property
-  def answering(self) -> list[keras.Variable]:
-    """The trained variables that answers come from."""
+  def inference_variables(self) -> list[keras.Variable]:
+    """The trained variables that answers depend on."""
     return self.trainable_variables
+
+  # Inference
 
   def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Eq. 4: images [B, H, W, C] -> representations [B, D]."""
     expected = tf.as_dtype(self.encoder.inputs[0].dtype)
     if expected.is_integer and not tf.as_dtype(images.dtype).is_integer:
       raise UserError(
-          f'The encoder takes raw {expected.name} pixels and standardises them '
-          f'itself; these images are {images.dtype}. Give it the images as they '
-          'were before scaling.')
+          f'The encoder takes raw {expected.name} pixels and standardizes them '
+          f'itself; these images are {images.dtype}. Pass the images as they were '
+          'before scaling.')
     return self.encoder(images, training=training)
 
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Representations [B, D] -> label [B], confidence [B], probabilities [B, M], …"""
+    raise NotImplementedError
+
+  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    """Labels images [B, H, W, C] with their confidences; see `answer`."""
+    return self.answer(self.encode(images, training))
+
   def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What an export answers to images."""
+    """The answers of an export, every output with the batch as its first axis."""
     return self.served(self(images))
 
-  def embed(self, images: tf.Tensor) -> tf.Tensor:
-    """What an export gives as representations: [B, D] float32."""
-    return tf.cast(self.encode(images), tf.float32)
-
   def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Of `call`'s outputs label [B], confidence [B] and probabilities [B, M]."""
+    """Selects what an export gives: label, confidence and probabilities."""
     return {name: outputs[name] for name in ('label', 'confidence', 'probabilities')}
 
-  def complete(
-      self, train: tf.data.Dataset, held_out: tf.data.Dataset | None = None,
+  def embed(self, images: tf.Tensor) -> tf.Tensor:
+    """The representations of an export: [B, D] float32."""
+    return tf.cast(self.encode(images), tf.float32)
+
+  def represent(self, dataset: tf.data.Dataset, verbose: int = 0) -> Representations:
+    """Encodes batches of (images, class ids), in their order."""
+    checks.require_labelled_batches(dataset)
+    parts = replicas.map_batches(_represent, self, dataset, verbose)
+    return Representations(*map(np.concatenate, zip(*parts)))
+
+  def predict_from(self, h: np.ndarray) -> dict[str, np.ndarray]:
+    """`predict` for representations [n, D] instead of images."""
+    self.require_fitted()
+    answers = [_answer(self, h[start:start + _BATCH])
+               for start in range(0, len(h), _BATCH)]
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *answers)
+
+  # Calibration
+
+  def calibrate(
+      self,
+      train: tf.data.Dataset,
+      held_out: tf.data.Dataset | Representations | None = None,
       verbose: int = 0,
   ) -> None:
-    """Fits what inference needs and `fit` has not learned: nothing, in most methods.
+    """Fits what inference needs and gradient descent does not give.
 
     Args:
       train: batches of (images, class ids), the training set without augmentation.
-      held_out: batches of (images, class ids) that `fit` has not seen.
-      verbose: 1 shows a progress bar.
+      held_out: batches that `fit` has not seen, or their representations.
+      verbose: 1 shows progress bars.
     """
+    if self.needs_held_out and held_out is None:
+      raise UserError(
+          f'{type(self).__name__} is calibrated on images that the encoder was not '
+          'trained on: pass them as held_out.')
+    self.fit_train(train, verbose)
+    if self.needs_held_out:
+      if not isinstance(held_out, Representations):
+        held_out = self.represent(held_out, verbose)
+      self.fit_held_out(held_out)
+
+  def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
+    """Fits what comes from the training set, unless it is valid already."""
+
+  def fit_held_out(self, held_out: Representations) -> None:
+    """Fits what comes from held-out images."""
+
+  def forget_calibration(self) -> None:
+    """Invalidates what was fitted: training moves what it was fitted to."""
 
   def require_fitted(self) -> None:
-    """Raises a `UserError` where the model lacks what `complete` gives."""
+    """Raises a `UserError` where the model cannot answer yet."""
 
-  def require_complete(self) -> None:
+  def require_calibrated(self) -> None:
     """Raises a `UserError` where the model is not ready to be exported."""
     self.require_fitted()
+
+  # Training
+
+  @property
+  def metrics(self) -> list[keras.metrics.Metric]:
+    """The model's own loss first; Keras' tracker of that name is not used."""
+    return [self.loss_tracker,
+            *(metric for metric in super().metrics if metric.name != 'loss')]
+
+  def _compiled_metrics(self):
+    """The metrics given to `compile`: one object, or none."""
+    return [metric for metric in self.metrics if metric.name == 'compile_metrics']
 
   def compile(self, *args, **kwargs):
     """Keras' `compile`, which refuses metrics that `evaluate` reports anyway."""
     super().compile(*args, **kwargs)
-    if self._compile_metrics is not None:
-      self._compile_metrics.build(
-          keras.KerasTensor([None], 'int32'),
-          keras.KerasTensor([None, self.num_classes]))
-      taken = {'accuracy', 'ece', 'nll'} & {
-          metric.name for metric in self._compile_metrics.metrics}
+    for compiled in self._compiled_metrics():
+      compiled.build(keras.KerasTensor([None], 'int32'),
+                     keras.KerasTensor([None, self.num_classes]))
+      taken = {'loss', 'accuracy', 'ece', 'nll'} & {
+          metric.name for metric in compiled.metrics}
       if taken:
         raise UserError(
             f'evaluate reports {", ".join(sorted(taken))} already: leave it out of '
@@ -119,40 +202,109 @@ class Classifier(keras.Model):
   def compile_from_config(self, config):
     self.compile(**keras.saving.deserialize_keras_object(config))
 
-  def fit(self, x=None, *args, **kwargs):
-    """Keras' `fit`; where there are several replicas, each gets an equal part."""
-    require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
-    return super().fit(x, *args, **kwargs)
+  def fit(
+      self,
+      x: Any = None,
+      y: Any = None,
+      *,
+      train_data: tf.data.Dataset | None = None,
+      validation_data: Any = None,
+      verbose: str | int = 'auto',
+      **kwargs,
+  ) -> keras.callbacks.History:
+    """Keras' `fit`; validation is of the model as it would be finished then.
+
+    Args:
+      x: batches, or episodes, as the method's `train_step` takes them. With several
+        replicas each gets an equal part.
+      y: as in Keras.
+      train_data: batches of (images, class ids), the training set without augmentation.
+        With it the model is calibrated before each validation, on `validation_data`
+        where it needs held-out images, and at the end.
+      validation_data: batches of (images, class ids).
+      verbose: as in Keras.
+      **kwargs: as in Keras.
+    """
+    checks.require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
+    if train_data is not None:
+      checks.require_labelled_batches(train_data)
+      self._calibrate_before_validation = self._calibration(
+          train_data, validation_data, int(verbose in ('auto', 1)))
+    try:
+      history = super().fit(
+          x, y, validation_data=validation_data, verbose=verbose, **kwargs)
+      if train_data is not None:
+        self._calibrate_before_validation()
+    finally:
+      self._calibrate_before_validation = None
+    return history
+
+  def _calibration(self, train_data, validation_data, verbose):
+    """A function that calibrates, where theta has moved since it last did."""
+    calibrated_with = None
+
+    def calibrate():
+      nonlocal calibrated_with
+      # Not steps: averaged weights replace theta's behind the last one.
+      weights = [keras.ops.convert_to_numpy(variable)
+                 for variable in (*self.theta, *self.moving_statistics)]
+      if calibrated_with is None or not all(
+          map(np.array_equal, weights, calibrated_with)):
+        self.forget_calibration()
+        self.fit_train(train_data, verbose)
+        if self.needs_held_out and validation_data is not None:
+          self.fit_held_out(self.represent(_batches(validation_data), verbose))
+        calibrated_with = weights
+
+    return calibrate
+
+  def evaluate(self, *args, **kwargs):
+    """Keras' `evaluate`: loss (the NLL), accuracy, ECE and NLL."""
+    if self._calibrate_before_validation is not None:
+      self._calibrate_before_validation()
+    return super().evaluate(*args, **kwargs)
+
+  def make_train_function(self, force=False):
+    self.forget_calibration()
+    return super().make_train_function(force)
+
+  def make_test_function(self, force=False):
+    self.require_fitted()
+    return super().make_test_function(force)
+
+  def make_predict_function(self, force=False):
+    self.require_fitted()
+    return super().make_predict_function(force)
 
   def _maybe_symbolic_build(self, *args, **kwargs):
-    """Nothing: all is built. Keras would, for replicas, average uint8 images."""
+    """Skips Keras' build on a training batch: all is built.
 
-  def move_theta(self, tape: tf.GradientTape, loss: tf.Tensor) -> None:
-    """Updates theta by a loss: this replica's share, scaled as `optimizer` asks."""
-    replicas.apply(
-        self.optimizer, replicas.gradients(tape, loss, self.theta), self.theta)
+    There is no public way: with replicas Keras takes the mean of uint8 batches first,
+    which fails.
+    """
 
   def test_step(self, data) -> dict[str, tf.Tensor]:
-    """Accuracy, ECE and NLL on a batch of (images, class ids[, sample weights])."""
+    """NLL, accuracy and ECE on a batch of (images, class ids[, sample weights])."""
     images, class_ids, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     class_ids = tf.reshape(tf.cast(class_ids, tf.int32), [-1])
     outputs = self(images, training=False)
+    nlls = metrics.negative_log_likelihoods(class_ids, outputs['probabilities'])
+    self.loss_tracker.update_state(nlls, sample_weight)
     self.accuracy.update_state(class_ids, outputs['label'], sample_weight)
     self.ece.update_state(
         class_ids == outputs['label'], outputs['confidence'], sample_weight)
-    self.nll.update_state(
-        metrics.negative_log_likelihoods(class_ids, outputs['probabilities']),
-        sample_weight)
-    results = metric_results(self.accuracy, self.ece, self.nll)
-    if self._compile_metrics is not None:
-      self._compile_metrics.update_state(
-          class_ids, outputs['probabilities'], sample_weight)
-      results.update(metric_results(*self._compile_metrics.metrics))
-    return results
+    self.nll.update_state(nlls, sample_weight)
+    compiled = self._compiled_metrics()
+    for metric in compiled:
+      metric.update_state(class_ids, outputs['probabilities'], sample_weight)
+    return replicas.metric_results(
+        self.loss_tracker, self.accuracy, self.ece, self.nll, *compiled)
+
+  # Serialization
 
   def export(self, filepath, *args, **kwargs):
     """Keras' `export`, with the encoder's input as the signature."""
-    self.require_complete()
+    self.require_calibrated()
     inputs = self.encoder.inputs[0]
     kwargs.setdefault('input_signature', [
         keras.InputSpec(dtype=inputs.dtype, shape=inputs.shape, name='images')])
@@ -167,90 +319,32 @@ class Classifier(keras.Model):
 
   @classmethod
   def from_config(cls, config, custom_objects=None):
-    return cls(**{
+    arguments = {
         name: keras.saving.deserialize_keras_object(
             value, custom_objects=custom_objects)
-        for name, value in config.items()})
+        for name, value in config.items()}
+    try:
+      return cls(**arguments)
+    except TypeError as error:
+      raise UserError(
+          f'This {cls.__name__} was saved by another version of dble_tf ({error}): load '
+          'it with the version that saved it, or train again.') from error
 
 
-def vector_size(name: str, model: keras.Model) -> int:
-  """How many numbers a built model gives per input; refuses one that gives none."""
-  if not getattr(model, 'inputs', None):
-    raise UserError(
-        f'The {name} has no known input shape: wrap it as '
-        'keras.Sequential([keras.Input(shape), model]).')
-  shape = model.outputs[0].shape
-  if len(shape) != 2:
-    raise UserError(
-        f'The {name} must give a vector per image; it gives shape {shape[1:]}.')
-  return shape[-1]
-
-
-def require_equal_parts(batches: tf.data.Dataset, num_replicas: int) -> None:
-  """Refuses batches that cannot be split over replicas, each getting as much.
-
-  Args:
-    batches: what `fit` is given, of [B, ...] or, as episodes, [E, ...].
-    num_replicas: how many share a batch.
-  """
-  if num_replicas == 1:
-    return
-  size = None
-  if isinstance(batches, tf.data.Dataset):
-    size = keras.tree.flatten(batches.element_spec)[0].shape[0]
-  if size is None:
-    raise UserError(
-        f'{num_replicas} replicas need batches of a fixed size: give fit a '
-        'tf.data.Dataset, batched with drop_remainder=True.')
-  if size % num_replicas:
-    raise UserError(
-        f'{num_replicas} replicas cannot have equal parts of {size} episodes or images '
-        f'a step: make it a multiple of {num_replicas} (--episodes_per_step), or one '
-        'device (--strategy=none).')
-
-
-def require_labelled_batches(dataset: tf.data.Dataset) -> None:
-  """Refuses what is no finite data set of batches of (images, class ids)."""
-  if not (isinstance(dataset, tf.data.Dataset)
-          and isinstance(dataset.element_spec, tuple)
-          and len(dataset.element_spec) >= 2
-          and dataset.cardinality() not in (0, tf.data.INFINITE_CARDINALITY)):
-    raise UserError(
-        'Class centers and confidence are fitted on a finite tf.data.Dataset of '
-        'batches of (images, class ids), such as Split.batches gives.')
-
-
-def on_labelled_batches(
-    step: Callable, model: keras.Model, dataset: tf.data.Dataset, verbose: int = 0
-) -> Iterator:
-  """Runs a function on batches, each split over the replicas of a model.
-
-  Args:
-    step: (model, images [B, H, W, C], class ids [B]) -> tensors in any structure;
-      traced once for each model, so it must be no new function each time.
-    model: a Keras model.
-    dataset: batches of (images, class ids), with sample weights or without.
-    verbose: 1 shows a progress bar.
-
-  Yields:
-    What the function gave, for each replica's part of each batch, in the data's order.
-  """
-  strategy = model.distribute_strategy
-  size = int(dataset.cardinality())
-  progress = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
-  for images, class_ids, *_ in strategy.experimental_distribute_dataset(dataset):
-    outputs = _on_replicas(step, model, images, class_ids)
-    parts = map(strategy.experimental_local_results, keras.tree.flatten(outputs))
-    for part in zip(*parts):
-      yield keras.tree.pack_sequence_as(outputs, part)
-    progress.add(1)
+def _represent(model, images, class_ids):
+  return tf.cast(model.encode(images), tf.float32), class_ids
 
 
 @tf.function(reduce_retracing=True)
-def _on_replicas(step, model, images, class_ids):
-  return model.distribute_strategy.run(
-      lambda images, class_ids: step(model, images, tf.reshape(class_ids, [-1])),
-      args=(images, class_ids))
+def _answer(model, h):
+  return model.answer(h)
+
+
+def _batches(data) -> tf.data.Dataset:
+  """Validation data as `fit` takes them, in batches."""
+  if isinstance(data, tuple):
+    return tf.data.Dataset.from_tensor_slices(data[:2]).batch(_BATCH)
+  return data
 
 
 def likeliest(probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -262,39 +356,6 @@ def likeliest(probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
   }
 
 
-def predict_labelled(
-    model: keras.Model, dataset: tf.data.Dataset, verbose: int = 0
-) -> tuple[dict[str, np.ndarray] | np.ndarray, np.ndarray]:
-  """What a model gives for each image, and the images' class ids, in one pass.
-
-  Args:
-    model: gives an array or a dictionary of arrays.
-    dataset: batches of (images, class ids).
-    verbose: 1 shows a progress bar.
-
-  Returns:
-    The outputs of all batches, and class ids [n] in the same order.
-  """
-  return keras.tree.map_structure(
-      lambda *parts: np.concatenate(parts),
-      *on_labelled_batches(_predict_with_labels, model, dataset, verbose))
-
-
-def _predict_with_labels(model, images, class_ids):
-  return model(images, training=False), class_ids
-
-
 def regularization(model: keras.Model) -> tf.Tensor | float:
   """The sum of a model's own losses, such as weight decay."""
   return tf.add_n(model.losses) if model.losses else 0.0
-
-
-def metric_results(*keras_metrics: keras.metrics.Metric) -> dict[str, tf.Tensor]:
-  """Name -> result, over all replicas."""
-  if replicas.count() == 1:
-    return {metric.name: metric.result() for metric in keras_metrics}
-  sums = iter(replicas.total([
-      variable for metric in keras_metrics for variable in metric.variables]))
-  return {
-      metric.name: metric.stateless_result([next(sums) for _ in metric.variables])
-      for metric in keras_metrics}

@@ -1,8 +1,8 @@
 """Encoders f_theta (Eq. 4): raw images [B, H, W, C] -> representations [B, D].
 
-Each builder gives a `keras.Model` that standardises raw uint8 images itself, so
-that training, evaluation and serving all take what the camera gave. Any other
-`keras.Model` from an input to a vector does in their place.
+Each builder returns a `keras.Model` that standardizes raw uint8 images itself, so
+that training, evaluation and serving all take unprocessed images. Any other
+`keras.Model` that maps a batch of inputs to vectors can be used in their place.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class PerImageStandardization(layers.Layer):
 def mlp(
     image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
 ) -> keras.Model:
-  """Pixels, 512 ReLU units, a linear representation of `dim` numbers."""
+  """A hidden layer of 512 ReLU units and a linear layer of `dim` units."""
   regularizer = _regularizer(weight_decay)
   return keras.Sequential(
       [
@@ -49,10 +49,10 @@ def mlp(
 def vgg11(
     image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
 ) -> keras.Model:
-  """Eight 3x3 convolutions, each with batch norm and ReLU, and five poolings.
+  """VGG-11: eight 3x3 convolutions with batch norm and ReLU, five max-poolings.
 
-  The last convolution has `dim` filters; what is left of the image is averaged,
-  which for 32x32 images is the single remaining pixel.
+  The last convolution has `dim` filters. Global average pooling follows; for 32x32
+  images a single pixel is left by then.
   """
   _check_image_size('vgg11', image_shape, smallest=32)
   inputs = keras.Input(image_shape, dtype='uint8')
@@ -67,43 +67,63 @@ def vgg11(
   return keras.Model(inputs, layers.GlobalAveragePooling2D()(x), name='vgg11')
 
 
-def resnet50(
+def thin_resnet(
     image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
 ) -> keras.Model:
-  """ResNet of bottleneck blocks for small images, 16 filters at first.
+  """The bottleneck ResNet of the paper's released code, which starts at 16 filters.
 
-  Below 64 pixels: three stages of 8 blocks, the first without stride. From 64
-  pixels: stages of 3, 4, 6 and 3 blocks behind a pooling of stride 1. A linear
-  layer follows where the last stage is not `dim` wide.
+  Below 64 pixels it has three stages of 8 blocks, 74 layers with the linear layer,
+  and 0.9 million parameters; from 64 pixels four stages of 3, 4, 6 and 3 blocks
+  behind a 3x3 max-pooling of stride 1, and 1.5 million parameters. Every stage but
+  the first halves the resolution. Global average pooling follows, and a linear layer
+  if the last stage, 256 or 512 filters wide, is not `dim` wide.
   """
-  _check_image_size('resnet50', image_shape, smallest=16)
+  _check_image_size('thin_resnet', image_shape, smallest=16)
   large = min(image_shape[:2]) >= 64
   inputs = keras.Input(image_shape, dtype='uint8')
   x = PerImageStandardization()(inputs)
   x = layers.ReLU()(_convolution(x, 16, 3, 1, weight_decay))
   if large:
     x = layers.MaxPooling2D(3, strides=1, padding='same')(x)
-  for stage, num_blocks in enumerate((3, 4, 6, 3) if large else (8, 8, 8)):
-    for block in range(num_blocks):
-      strides = 2 if stage > 0 and block == 0 else 1
-      x = _bottleneck(x, 16 * 2**stage, strides, block == 0, weight_decay)
-  x = layers.GlobalAveragePooling2D()(x)
-  if x.shape[-1] != dim:
-    x = layers.Dense(dim, kernel_regularizer=_regularizer(weight_decay))(x)
-  return keras.Model(inputs, x, name='resnet50')
+  x = _stages(x, 16, (3, 4, 6, 3) if large else (8, 8, 8), weight_decay)
+  return keras.Model(
+      inputs, _pooled(x, dim, weight_decay), name='thin_resnet')
+
+
+def resnet50(
+    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
+) -> keras.Model:
+  """ResNet-50 (He et al., 2016, Table 1) with the usual stem for small images.
+
+  Four stages of 3, 4, 6 and 3 bottleneck blocks, 256, 512, 1024 and 2048 filters
+  wide; a block halves the resolution in its 3x3 convolution. The stem is a 3x3
+  convolution of stride 1 instead of 7x7 of stride 2, and below 64 pixels there is no
+  max-pooling (3x3 of stride 2): the first stage works at 32x32 pixels both for CIFAR
+  and for the 64x64 images of Tiny ImageNet. Global average pooling follows, and a
+  linear layer if `dim` is not 2048. It has 23.5 million parameters without that layer.
+  """
+  _check_image_size('resnet50', image_shape, smallest=16)
+  inputs = keras.Input(image_shape, dtype='uint8')
+  x = PerImageStandardization()(inputs)
+  x = layers.ReLU()(_convolution(x, 64, 3, 1, weight_decay))
+  if min(image_shape[:2]) >= 64:
+    x = layers.MaxPooling2D(3, strides=2, padding='same')(x)
+  x = _stages(x, 64, (3, 4, 6, 3), weight_decay)
+  return keras.Model(inputs, _pooled(x, dim, weight_decay), name='resnet50')
 
 
 ENCODERS: dict[str, Callable[..., keras.Model]] = {
     'mlp': mlp,
     'vgg11': vgg11,
+    'thin_resnet': thin_resnet,
     'resnet50': resnet50,
 }
 
 
 def synchronize_batch_norm(encoder: keras.Model) -> None:
-  """Has replicas of an encoder normalise by the statistics of the whole batch.
+  """Makes batch norm use the statistics of the global batch, across all replicas.
 
-  Without it each normalises its part by itself.
+  Otherwise each replica normalizes its part of the batch by itself.
   """
   for layer in encoder.layers:
     if isinstance(layer, layers.BatchNormalization):
@@ -113,7 +133,7 @@ def synchronize_batch_norm(encoder: keras.Model) -> None:
 
 
 def _regularizer(weight_decay: float) -> keras.regularizers.Regularizer:
-  # The gradient of (w / 2) |kernel|^2 is w * kernel: weight decay as papers count it.
+  # The gradient of (w / 2) |kernel|^2 is w * kernel: weight decay as papers state it.
   return keras.regularizers.L2(weight_decay / 2)
 
 
@@ -122,6 +142,22 @@ def _convolution(x, filters, kernel_size, strides, weight_decay):
       filters, kernel_size, strides, padding='same', use_bias=False,
       kernel_regularizer=_regularizer(weight_decay))(x)
   return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def _stages(x, filters, num_blocks, weight_decay):
+  """Bottleneck stages; each after the first doubles the filters, with stride 2."""
+  for stage, blocks in enumerate(num_blocks):
+    for block in range(blocks):
+      strides = 2 if stage > 0 and block == 0 else 1
+      x = _bottleneck(x, filters * 2**stage, strides, block == 0, weight_decay)
+  return x
+
+
+def _pooled(x, dim, weight_decay):
+  x = layers.GlobalAveragePooling2D()(x)
+  if x.shape[-1] != dim:
+    x = layers.Dense(dim, kernel_regularizer=_regularizer(weight_decay))(x)
+  return x
 
 
 def _bottleneck(x, filters, strides, project, weight_decay):
@@ -138,5 +174,5 @@ def _check_image_size(name, image_shape, smallest):
   if min(image_shape[:2]) < smallest:
     raise UserError(
         f'The encoder {name} needs images of at least {smallest}x{smallest} '
-        f'pixels; these are {image_shape[0]}x{image_shape[1]}. Use '
-        '--encoder=mlp, or larger images.')
+        f'pixels, not {image_shape[0]}x{image_shape[1]}. Use the encoder mlp or larger '
+        'images.')

@@ -1,13 +1,13 @@
-"""The one exception that speaks to the user."""
+"""Errors whose messages are written for the user."""
 
 
 class UserError(ValueError):
-  """Something the user can mend: the message says what is wrong and what to do.
+  """A problem the user can fix: the message says what is wrong and what to do.
 
-  Entry points print the message alone and exit with a non-zero code.
+  Commands print the message without a traceback and exit with a non-zero code.
   """
 
 
 def first_line(error: BaseException) -> str:
-  """What an error of another library says first, to be told in a `UserError`."""
+  """Returns the first line of an error's message, or its type if it has none."""
   return (str(error).strip().splitlines() or [type(error).__name__])[0]

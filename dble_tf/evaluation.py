@@ -1,4 +1,4 @@
-"""A trained model and a split -> predictions -> one dictionary of figures."""
+"""Encoded images -> predictions -> one dictionary of figures."""
 
 from collections.abc import Mapping
 
@@ -8,42 +8,41 @@ from scipy import stats
 
 from dble_tf import metrics
 from dble_tf.classifier import Classifier
-from dble_tf.data import Split
+from dble_tf.classifier import Representations
 
 Predictions = dict[str, np.ndarray]
 
 
-def predict(
-    model: Classifier, split: Split, batch_size: int, verbose: int = 0
-) -> Predictions:
-  """Predicts every image of a split.
+def predict(model: Classifier, representations: Representations) -> Predictions:
+  """Answers encoded images.
 
   Returns:
     label, confidence, probabilities: [n], [n] and [n, M].
     true_label: [n].
 
-    Where the method has class centers:
+    Of methods with class centers:
     distance_to_true: [n], d_t (Eq. 7).
     distance_to_predicted: [n], d'_t.
 
-    Where it has sigma:
+    Of methods with sigma:
     sigma_mean: [n], sigma averaged over its dimensions.
     logits: [n, M], negative distances or logits: their softmax is what the
       probabilities would be without sigma.
 
-    Where its confidence comes from a score of another kind:
+    Of methods whose confidence comes from another kind of score:
     score: [n].
   """
-  outputs = model.predict(split.images, batch_size=batch_size, verbose=verbose)
+  h, class_ids = representations
+  outputs = model.predict_from(h)
   predictions = {
       'label': outputs['label'],
       'confidence': outputs['confidence'],
       'probabilities': outputs['probabilities'],
-      'true_label': split.class_ids,
+      'true_label': class_ids,
   }
   if 'distances' in outputs:
-    rows = np.arange(len(split))
-    predictions['distance_to_true'] = outputs['distances'][rows, split.class_ids]
+    rows = np.arange(len(class_ids))
+    predictions['distance_to_true'] = outputs['distances'][rows, class_ids]
     predictions['distance_to_predicted'] = outputs['distance']
   if 'sigma' in outputs:
     predictions['sigma_mean'] = outputs['sigma'].mean(axis=-1)
@@ -69,8 +68,8 @@ def without_sigma(predictions: Predictions) -> Predictions:
 def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, float | None]:
   """Accuracy and ECE (15 bins) as fractions, NLL, Brier score, failure AUROC and AURC.
 
-  The last two, which judge an order, take a score where the method has one, and the
-  confidence where it has none.
+  The last two judge an order: of the method's own score where it has one, else of the
+  confidence.
   """
   is_correct = predictions['label'] == predictions['true_label']
   bins = metrics.calibration_bins(is_correct, predictions['confidence'])
@@ -89,13 +88,13 @@ def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, float | None]:
 
 
 def sigma_figures(predictions: Predictions) -> dict[str, float | None]:
-  """How sigma, averaged over its dimensions, differs between images.
+  """Differences of sigma, averaged over its dimensions, between images.
 
   Returns:
     mean: over all images.
     mean_of_right, mean_of_wrong: over right and wrong predictions; None without any.
     rank_correlation: Spearman's, of sigma with d_t, which sigma is meant to follow;
-      None where there are no distances, or sigma is the same for all.
+      None without distances, or where sigma is the same for all images.
   """
   sigma = predictions['sigma_mean'].astype(np.float64)
   is_correct = predictions['label'] == predictions['true_label']

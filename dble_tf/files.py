@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then renamed."""
+"""Atomic writes: files are complete or absent, written elsewhere and then renamed."""
 
 import contextlib
 import os
@@ -12,11 +12,12 @@ _PREFIX = '.incomplete-'
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[epath.Path]:
-  """Gives a temporary path that takes the place of `path` when the block ends.
+  """Yields a temporary path that is renamed to `path` when the block ends.
 
-  Whatever stops the block, a full disk or Ctrl-C, removes the temporary file or
-  directory; what a killed process leaves has a name of its own, which
-  `remove_incomplete` knows. A directory can be created this way but not replaced.
+  If the block raises, be it for a full disk or Ctrl-C, the temporary file or
+  directory is removed and `path` is unchanged. A killed process leaves its temporary
+  file behind for `remove_incomplete`. Directories can be created this way but not
+  replaced.
 
   ```python
   with files.replacing('run/metrics.json') as temporary:
@@ -35,7 +36,7 @@ def replacing(path: str | os.PathLike) -> Iterator[epath.Path]:
 
 
 def remove(path: epath.Path) -> None:
-  """Removes a file or a whole directory, if it is there."""
+  """Removes a file or a directory tree, if it exists."""
   if path.is_dir():
     path.rmtree()
   else:
@@ -43,7 +44,7 @@ def remove(path: epath.Path) -> None:
 
 
 def remove_incomplete(directory: epath.Path) -> None:
-  """Removes what killed writers left in a directory, if it is one."""
+  """Removes the temporary files of killed processes from a directory, if it exists."""
   if directory.is_dir():
     for path in directory.iterdir():
       if path.name.startswith(_PREFIX):

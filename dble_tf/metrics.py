@@ -1,14 +1,13 @@
-"""Calibration metrics: pure functions, and thin Keras metrics around them.
+"""Metrics of calibration and failure prediction: pure functions, and a Keras metric.
 
-A prediction is a label, a confidence and probabilities: with DBLE the label
-comes from h and the confidence from sampled representations, so the label is
-not always the argmax of the probabilities.
+A prediction is a label, a confidence and probabilities. DBLE takes the label from h
+(Eq. 6) and the confidence from sampled representations (Eq. 10), so the label is not
+always the argmax of the probabilities.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
-from sklearn import metrics as sklearn_metrics
 
 
 def calibration_bins(
@@ -17,18 +16,18 @@ def calibration_bins(
     num_bins: int = 15,
     sample_weight: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """Sums over the equally spaced bins (l/L, (l+1)/L] of confidence.
+  """Sums weight, confidence and correctness over bins (l/L, (l+1)/L] of confidence.
 
-  Confidence 0 counts in the first bin, 1 in the last.
+  Confidence 0 falls into the first bin.
 
   Args:
     is_correct: [n] booleans.
     confidence: [n] in [0, 1].
     num_bins: L.
-    sample_weight: [n] weights, all 1 where none are given.
+    sample_weight: [n] weights; all 1 if None.
 
   Returns:
-    [3, L] float32: per bin the sums of weights, confidences and correctness.
+    [3, L] float32: per bin the weighted sums of 1, confidence and correctness.
   """
   confidence = tf.cast(confidence, tf.float32)
   is_correct = tf.cast(is_correct, tf.float32)
@@ -43,7 +42,7 @@ def calibration_bins(
 
 
 def expected_calibration_error(bins: tf.Tensor) -> tf.Tensor:
-  """Eq. 11, as a fraction, from the [3, L] sums of `calibration_bins`.
+  """Computes Eq. 11, as a fraction, from the [3, L] sums of `calibration_bins`.
 
   >>> bins = calibration_bins([True, False], [0.9, 0.6])
   >>> f'{expected_calibration_error(bins):.2f}'  # (|0.9 - 1| + |0.6 - 0|) / 2
@@ -57,9 +56,10 @@ def expected_calibration_error(bins: tf.Tensor) -> tf.Tensor:
 def negative_log_likelihoods(
     class_ids: tf.Tensor, probabilities: tf.Tensor
 ) -> tf.Tensor:
-  """The terms of Eq. 12: -log p(y_t | x_t), [n] and [n, M] -> [n] float32.
+  """Computes the terms of Eq. 12, -log p(y_t | x_t): [n], [n, M] -> [n] float32.
 
-  A probability of zero counts as the smallest normal number.
+  Probabilities are clamped to the smallest normal float32, so that the result is
+  finite.
   """
   probabilities = tf.cast(probabilities, tf.float32)
   true_class = tf.gather(probabilities, class_ids, axis=1, batch_dims=1)
@@ -67,7 +67,9 @@ def negative_log_likelihoods(
 
 
 def brier_score(class_ids: np.ndarray, probabilities: np.ndarray) -> float:
-  """Mean squared distance of probabilities [n, M] from the one-hot truth: 0 to 2.
+  """Computes the mean squared distance of probabilities [n, M] to one-hot labels.
+
+  It lies between 0 and 2.
 
   >>> f'{brier_score(np.array([0]), np.array([[0.8, 0.2]])):.2f}'  # 0.2^2 + 0.2^2
   '0.08'
@@ -77,24 +79,28 @@ def brier_score(class_ids: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def failure_auroc(is_correct: np.ndarray, scores: np.ndarray) -> float | None:
-  """How often a wrong prediction's score is below a right one's, ties counting half.
+  """Computes the area under the ROC curve for telling correct from wrong predictions.
+
+  It is the probability that a correct prediction scores higher than a wrong one, with
+  ties counting half.
 
   Args:
     is_correct: [n] booleans.
-    scores: [n], the higher the surer: a confidence, or any other order.
+    scores: [n], higher for more certain predictions: a confidence or any other score.
 
   Returns:
-    The area under the ROC curve; None where all are right, or all wrong.
+    The area, or None if all predictions are correct or all are wrong.
   """
   if np.all(is_correct) or not np.any(is_correct):
     return None
+  from sklearn import metrics as sklearn_metrics  # Slow to import.
   return float(sklearn_metrics.roc_auc_score(is_correct, scores))
 
 
 def area_under_risk_coverage(is_correct: np.ndarray, scores: np.ndarray) -> float:
-  """The mean over all coverages of the error rate among the surest predictions.
+  """Computes the mean, over all coverages, of the error rate of the top scores.
 
-  Among equal scores the order is random: each counts as their mean.
+  Predictions with equal scores share the mean of their errors, as in a random order.
 
   >>> scores = np.array([0.9, 0.8, 0.7])
   >>> area = area_under_risk_coverage(np.array([True, True, False]), scores)
@@ -110,7 +116,7 @@ def area_under_risk_coverage(is_correct: np.ndarray, scores: np.ndarray) -> floa
 
 @keras.saving.register_keras_serializable(package='dble_tf')
 class ExpectedCalibrationError(keras.metrics.Metric):
-  """Streaming Eq. 11: exact over any batching."""
+  """Streaming expected calibration error (Eq. 11), independent of the batching."""
 
   def __init__(self, num_bins: int = 15, name: str = 'ece', **kwargs):
     super().__init__(name=name, **kwargs)

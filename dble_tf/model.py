@@ -1,264 +1,388 @@
-"""DBLE as a Keras model: Algorithm 1 is `train_step`, inference is `call`."""
-
-from collections.abc import Callable
+"""DBLE as a Keras model: Algorithm 1 is `train_step`, inference is `answer`."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from dble_tf import classifier
+from dble_tf import calibration
+from dble_tf import checks
 from dble_tf import confidence
-from dble_tf import held_out_errors
 from dble_tf import prototypes
 from dble_tf import replicas
-from dble_tf import calibration
+from dble_tf.classifier import Classifier
+from dble_tf.classifier import regularization
+from dble_tf.classifier import Representations
+from dble_tf.confidence import ConfidenceModel
 from dble_tf.errors import UserError
-from dble_tf.learning_from_errors import LearningFromErrors
-from dble_tf.prototypical import Prototypical
 
 _BATCH = 1000
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
-class DBLE(LearningFromErrors, Prototypical):
+class DBLE(Classifier):
   """A classifier by distances to class centers that knows how sure it is.
 
-  `Prototypical` trains theta and has the class centers; `LearningFromErrors` trains
-  phi. `fit` takes episodes [E, N, images a class, H, W, C]
-  (`episodes.episode_dataset`); `fit_centers`, `evaluate` and `predict` take plain
-  batches of images.
+  `fit` takes episodes [E, N, images a class, H, W, C]; `calibrate`, `evaluate` and
+  `predict` take plain batches of images.
 
   ```python
-  encoder = encoders.mlp([28, 28, 1])
-  model = DBLE(encoder, confidence_models.confidence_mlp(512), num_classes=10, num_shots=10)
+  data = dble_tf.load('digits', validation_size=200)
+  model = DBLE(encoders.mlp(data.image_shape), data.num_classes, num_shots=5)
   model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))
-  model.fit(episodes, steps_per_epoch=1000, centers_data=train, validation_data=validation)
-  model.fit_sigma_scale(validation)
+  model.fit(data.episodes(num_shots=5, num_queries=10), steps_per_epoch=1000)
+  model.calibrate(data.train.batches(500), data.validation.batches(500))
   model.predict(images)['confidence']
   ```
 
   Attributes:
-    sigma_scale: [candidates], alpha: what a candidate's sigma is multiplied by at
-      inference; 1, as in the paper, for all but the one that `fit_sigma_scale` chose.
-    temperature: [candidates], T: what distances are divided by there; zero, which
-      counts as one, for all but that one.
-    held_out_nll: [candidates], the NLLs that decided.
+    confidence_model: g_phi, or None for the prototypical classifier.
+    centers: [M, D], the class centers over the training set (Eq. 5).
+    center_counts: [M], the number of images that each center is the mean of.
+    noise: [U, D], the standard normal vectors behind Eq. 10's samples. Every image
+      shares them, so its confidence depends neither on its batch nor on the call.
+    sigma_scale: alpha, the factor on sigma at inference; 1 until calibration.
+    temperature: T, which distances are divided by at inference; 1 until calibration.
+    calibration_size: the number of held-out images that both were fitted on.
   """
 
-  confidence_trainings = ('errors', 'all', 'held_out')
-
-  def __init__(self, *args, scaling: str = 'sigma_scale', **kwargs):
-    """Builds the model around an encoder and confidence models.
+  def __init__(
+      self,
+      encoder: keras.Model,
+      num_classes: int,
+      *,
+      num_shots: int | None,
+      confidence_model: ConfidenceModel | str | None = 'default',
+      num_samples: int = 20,
+      seed: int = 0,
+      scaling: str = 'sigma_scale',
+      name: str | None = None,
+      **kwargs,
+  ):
+    """Builds the model around an encoder.
 
     Args:
-      *args: as in `LearningFromErrors` and `Prototypical`.
-      scaling: what `fit_sigma_scale` fits: 'none' (the paper as printed),
+      encoder: f_theta, built: a model whose input shape is known.
+      num_classes: M.
+      num_shots: K, the number of each class's images in an episode that are supports,
+        the rest being queries. None: every image is a query against the centers of all
+        others (leave-one-out).
+      confidence_model: g_phi; 'default' makes one. None: the prototypical classifier,
+        whose confidence is the softmax over distances.
+      num_samples: U, the number of points sampled per image (Eq. 10).
+      seed: of the noise, in training and at inference.
+      scaling: what `calibrate` fits on held-out images: 'none' (the paper as printed),
         'sigma_scale' or 'sigma_scale_and_temperature'.
-      **kwargs: as in `LearningFromErrors` and `Prototypical`. In addition,
-        confidence_training can be 'held_out': phi learns from errors on images that
-        theta has not seen, in `complete`.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
     """
-    super().__init__(*args, **kwargs)
+    super().__init__(encoder, num_classes, name=name, **kwargs)
+    dim = self.representation_size
+    if num_shots is not None and num_shots < 1:
+      raise UserError(
+          f'An episode needs at least one support a class, not {num_shots}; '
+          'num_shots=None makes episodes leave-one-out.')
     if scaling not in calibration.SCALINGS:
       raise UserError(
           f'scaling is {", ".join(calibration.SCALINGS[:-1])} or '
           f'{calibration.SCALINGS[-1]}, not {scaling!r}.')
+    if confidence_model == 'default':
+      confidence_model = ConfidenceModel(dim)
+    if confidence_model is not None and getattr(confidence_model, 'dim', None) != dim:
+      raise UserError(
+          f'confidence_model must be a ConfidenceModel({dim}), for representations of '
+          f"{dim} numbers, 'default' or None.")
+    self.num_shots = num_shots
+    self.confidence_model = confidence_model
+    self.num_samples = num_samples
+    self.seed = seed
     self.scaling = scaling
-    shape = [len(self.candidates)]
-    self.sigma_scale = self.add_state('sigma_scale', shape, 'ones')
-    self.temperature = self.add_state('temperature', shape, 'zeros')
-    self.held_out_nll = self.add_state('held_out_nll', shape, 'zeros')
+    self.centers = self.add_state('centers', [num_classes, dim], 'zeros')
+    self.center_counts = self.add_state('center_counts', [num_classes], 'zeros')
+    self.temperature = self.add_state('temperature', [], 'ones')
+    self.prototype_loss = keras.metrics.Mean('prototype_loss')
+    self.error_rate = keras.metrics.Mean('error_rate')
+    if confidence_model is not None:
+      self.noise = self.add_state(
+          'noise', [num_samples, dim],
+          lambda shape, dtype: confidence.standard_noise(shape, [seed, 0]))
+      self.sigma_scale = self.add_state('sigma_scale', [], 'ones')
+      self.calibration_size = self.add_state('calibration_size', [], 'zeros')
+      self.confidence_loss = keras.metrics.Mean('confidence_loss')
 
-  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-    """Labels images and says how sure it is.
-
-    Args:
-      images: [B, H, W, C], as the encoder takes them.
-      training: passed on to the encoder.
-
-    Returns:
-      label: [B] int32, the nearest center (Eq. 6).
-      confidence: [B], the averaged softmax at that label (Eq. 10).
-      probabilities: [B, M], the averaged softmax.
-      sigma: [B, D] (Eq. 8), times alpha.
-      distance: [B], d'_t, to the predicted center.
-      distances: [B, M], to every center.
-    """
-    centers = self.fitted_centers()
-    h = self.encode(images, training)
-    sigma = (tf.convert_to_tensor(self.sigma_scale)[self.chosen]
-             * tf.cast(self.confidence_model(h, training=False), tf.float32))
-    temperature = tf.convert_to_tensor(self.temperature)[self.chosen]
-    probabilities = confidence.averaged_probabilities(
-        h, sigma, centers, tf.convert_to_tensor(self.noise),
-        tf.where(temperature > 0.0, temperature, 1.0))
-    return self.with_sigma(self.answers(h, centers), probabilities, sigma)
+  # Training
 
   @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:
-    """One update of theta and phi (Algorithm 1) on episodes.
+    """Algorithm 1: one update of theta and one of phi.
 
     Args:
       data: [E, N, images a class, H, W, C]: E episodes of N classes. An image's
         episode label is its place on the N axis.
     """
-    episodes, labels = self.episodes_and_labels(data)
-    theta_loss, h, distances = self.update_theta(episodes, labels)
-    phi_loss = self.update_phi(h, distances, labels)
-    self._loss_tracker.update_state(theta_loss + phi_loss)
-    return classifier.metric_results(
-        self._loss_tracker, self.prototype_loss, self.confidence_loss, self.error_rate)
+    episodes = tf.convert_to_tensor(keras.utils.unpack_x_y_sample_weight(data)[0])
+    checks.require_episodes(episodes.shape, self.num_shots)
+    labels = prototypes.episode_labels(*episodes.shape[1:3], self.num_shots)
 
-  def update_phi(
-      self, h: tf.Tensor, distances: tf.Tensor, labels: tf.Tensor
-  ) -> tf.Tensor:
-    """The second half of Algorithm 1, on the queries that theta got wrong.
+    with tf.GradientTape() as tape:
+      h = self._encode_episodes(episodes)  # Eq. 4
+      queries = prototypes.episode_queries(h, self.num_shots)
+      distances = prototypes.episode_distances(queries, h, self.num_shots)  # Eq. 2
+      prototype_loss = -tf.reduce_mean(
+          prototypes.true_log_likelihoods(distances, labels))  # Eq. 1 and 3
+      loss = prototype_loss + regularization(self.encoder)
+    replicas.minimize(self.optimizer, tape, loss, self.theta)
+
+    is_error = prototypes.predicted_labels(distances) != labels  # Eq. 6
+    if self.confidence_model is not None:
+      noise = confidence.training_noise(
+          tf.shape(queries), self.seed, self.confidence_optimizer)
+      with tf.GradientTape() as tape:  # Begins behind the encoder: phi never moves theta.
+        sigma = self.confidence_model(queries, training=True)  # Eq. 8
+        z = confidence.sample_representations(queries, sigma, noise)
+        z_distances = prototypes.episode_distances(z, h, self.num_shots)
+        confidence_loss = self.confidence_model.loss(
+            prototypes.true_log_likelihoods(z_distances, labels), is_error)  # Eq. 9
+        phi_loss = confidence_loss + regularization(self.confidence_model)
+      replicas.minimize(
+          self.confidence_optimizer, tape, phi_loss, self.phi, skip_non_finite=True)
+      loss += phi_loss
+      self.confidence_loss.update_state(confidence_loss)
+
+    self.loss_tracker.update_state(loss)
+    self.prototype_loss.update_state(prototype_loss)
+    self.error_rate.update_state(tf.cast(is_error, tf.float32))
+    return replicas.metric_results(*self._training_metrics())
+
+  def _encode_episodes(self, episodes):
+    """[E, N, images a class, H, W, C] -> [E, N, images a class, D], in one call."""
+    h = self.encode(tf.reshape(episodes, [-1, *episodes.shape[3:]]), training=True)
+    return tf.reshape(h, [-1, *episodes.shape[1:3], h.shape[-1]])
+
+  def _training_metrics(self):
+    sigma_metrics = [] if self.confidence_model is None else [self.confidence_loss]
+    return [self.loss_tracker, self.prototype_loss, *sigma_metrics, self.error_rate]
+
+  @property
+  def phi(self) -> list[keras.Variable]:
+    """The variables that `confidence_optimizer` moves."""
+    return ([] if self.confidence_model is None
+            else self.confidence_model.trainable_variables)
+
+  def compile(
+      self,
+      optimizer='sgd',
+      confidence_optimizer='sgd',
+      metrics=None,
+      run_eagerly=False,
+      steps_per_execution=1,
+      jit_compile='auto',
+  ):
+    """Sets the optimizers of theta and phi, and how steps run.
 
     Args:
-      h: [E, N, images a class, D].
-      distances: [E, Q, N], of the queries.
-      labels: [Q].
-
-    Returns:
-      The loss of before the update.
+      optimizer: of theta, the encoder.
+      confidence_optimizer: of phi, the confidence model.
+      metrics: further Keras metrics for `evaluate`, each given the class ids [B] and
+        the probabilities [B, M].
+      run_eagerly: as in Keras.
+      steps_per_execution: as in Keras.
+      jit_compile: as in Keras.
     """
-    return self.learn_confidence(
-        prototypes.episode_queries(h, self.num_shots),
-        prototypes.predicted_labels(distances) != labels,
-        lambda z: prototypes.true_log_likelihoods(
-            prototypes.episode_distances(z, h, self.num_shots), labels))
+    super().compile(
+        optimizer=optimizer, metrics=metrics, run_eagerly=run_eagerly,
+        steps_per_execution=steps_per_execution, jit_compile=jit_compile)
+    self.optimizer.build(self.theta)
+    if self.confidence_model is not None:
+      self.confidence_optimizer = confidence.phi_optimizer(
+          confidence_optimizer, self.optimizer, self.phi)
 
-  # After training
+  def get_compile_config(self):
+    config = super().get_compile_config()
+    for unused in ('loss', 'loss_weights', 'weighted_metrics'):
+      config.pop(unused, None)
+    if config and self.confidence_model is not None:
+      config['confidence_optimizer'] = keras.saving.serialize_keras_object(
+          self.confidence_optimizer)
+    return config
+
+  def fit(self, x=None, y=None, *, train_data=None, validation_data=None, **kwargs):
+    """Keras' `fit` on episodes; see `Classifier.fit`."""
+    if 'validation_split' in kwargs:
+      raise UserError('Episodes cannot be split: pass validation_data instead.')
+    if validation_data is not None and train_data is None:
+      raise UserError(
+          'Validation needs class centers: pass fit the training set as train_data, in '
+          'batches of (images, class ids).')
+    kwargs.setdefault('shuffle', False)  # Episodes are random as they come.
+    return super().fit(
+        x, y, train_data=train_data, validation_data=validation_data, **kwargs)
+
+  # Calibration
 
   @property
   def needs_held_out(self) -> bool:
-    return (self.scaling != 'none' or len(self.candidates) > 1
-            or 'held_out' in self.confidence_training)
+    return self.confidence_model is not None and self.scaling != 'none'
 
-  def complete(self, train, held_out=None, verbose=0) -> None:
-    """Fits the class centers on `train`, if there are none, then alpha on `held_out`."""
-    super().complete(train, verbose=verbose)
-    if self.needs_held_out:
-      self.fit_sigma_scale(held_out, verbose)
+  def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
+    """Fits the class centers, unless they are valid."""
+    if not self.has_centers:
+      self.fit_centers(train, verbose)
 
-  def fit_sigma_scale(
-      self, held_out: tf.data.Dataset, verbose: int = 0
-  ) -> list[calibration.Fitted]:
-    """Fits what `scaling` names for each candidate, and chooses the best by NLL.
-
-    Candidates that learn from held-out errors do so first, on one half of the images;
-    then all are fitted and judged on the other half, and the best of them is fitted
-    once more on all that it has not learned from. Where not even the best lowers the
-    NLL by more than the standard error of that gain, there is no sigma: alpha is 0.
+  def fit_centers(self, train: tf.data.Dataset, verbose: int = 0) -> None:
+    """Eq. 5: each class's mean representation, in one pass.
 
     Args:
-      held_out: batches of (images, class ids) that `fit` has not seen.
+      train: batches of (images, class ids), the training set without augmentation.
       verbose: 1 shows a progress bar.
-
-    Returns:
-      What was fitted, candidate by candidate, with the NLL that decided between them.
     """
-    if held_out is None:
+    checks.require_labelled_batches(train)
+    sums = tf.zeros(self.centers.shape)
+    counts = tf.zeros(self.center_counts.shape)
+    for batch_sums, batch_counts in replicas.map_batches(
+        _encode_class_sums, self, train, verbose):
+      sums += batch_sums
+      counts += batch_counts
+    missing = np.flatnonzero(counts.numpy() == 0)
+    if missing.size:
       raise UserError(
-          'Scaling sigma, choosing between confidence models and learning from held-out '
-          'errors need images that the encoder was not trained on: give them as '
-          'held_out, or build the model with one confidence model that learns from '
-          "other errors, and scaling='none'.")
+          f'No images of the classes {missing[:10].tolist()} to take centers of: pass '
+          'the whole training set.')
+    self.centers.assign(sums / counts[:, tf.newaxis])
+    self.center_counts.assign(counts)
+
+  def fit_held_out(self, held_out: Representations) -> None:
+    """Fits alpha, and T where `scaling` has it; see `calibration.fit_significant`."""
     self.require_fitted()
-    h, class_ids = self.encode_labelled(held_out, verbose)
-    if 'held_out' in self.confidence_training:
-      rows, _ = calibration.halves(class_ids)
-      held_out_errors.learn(self, h[rows], class_ids[rows])
-    data = [self.held_out_data(h, class_ids, g, training)
-            for g, training in zip(self.candidates, self.confidence_training)]
-    fitted = [calibration.fit(judged_on, self.scaling) for _, judged_on in data]
-    losses = [one.nll if np.isfinite(one.nll) else np.inf for one in fitted]
-    if not np.isfinite(min(losses)):
+    fitted = calibration.fit_significant(
+        self.held_out(held_out, self.confidence_model), self.scaling)
+    if not np.isfinite(fitted.nll):
       raise UserError(
-          'No confidence model gives numbers on the held-out images: training has '
-          'diverged. Lower the learning rates.')
-    best = int(np.argmin(losses))
-    scaled_on, judged_on = data[best]
-    if self.scaling != 'none' and not calibration.pays(judged_on, fitted[best]):
-      fitted[best] = calibration.NO_SIGMA._replace(nll=losses[best])
-    elif scaled_on is not judged_on:
-      fitted[best] = calibration.fit(scaled_on, self.scaling)._replace(nll=losses[best])
-    self.held_out_nll.assign(losses)
-    is_best = np.arange(len(fitted)) == best
-    self.sigma_scale.assign(np.where(is_best, fitted[best].sigma_scale, 1.0))
-    self.temperature.assign(np.where(is_best, fitted[best].temperature, 0.0))
-    self.choose(best)
-    return fitted
+          'Confidences of the held-out images are not finite: training has diverged. '
+          'Lower the learning rates.')
+    self.sigma_scale.assign(fitted.sigma_scale)
+    self.temperature.assign(fitted.temperature)
+    self.calibration_size.assign(len(held_out.h))
 
-  def load_own_variables(self, store):
-    super().load_own_variables(store)
-    scaled = np.flatnonzero(self.temperature.numpy())
-    if len(scaled):  # The choice is where alpha is, also where weights are all we get.
-      self.choose(int(scaled[0]))
-
-  def require_complete(self) -> None:
-    """Raises a `UserError` unless centers and, where asked for, alpha are fitted."""
-    super().require_complete()
-    if self.needs_held_out and not self.temperature[self.chosen] > 0.0:
-      raise UserError(
-          "This model's sigma has not been scaled yet: call fit_sigma_scale(held_out) "
-          'with batches that the encoder was not trained on. Sigma as the paper has it '
-          "needs none: one confidence model that learns beside theta, scaling='none'.")
-
-  def encode_labelled(
-      self, dataset: tf.data.Dataset, verbose: int = 0
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Representations [n, D] and class ids [n] of batches of (images, class ids)."""
-    classifier.require_labelled_batches(dataset)
-    pairs = classifier.on_labelled_batches(_encode, self, dataset, verbose)
-    return tuple(np.concatenate(parts) for parts in zip(*pairs))
-
-  def held_out_data(
-      self,
-      h: np.ndarray,
-      class_ids: np.ndarray,
-      g: Callable[[np.ndarray], np.ndarray],
-      confidence_training: str | None = None,
-  ) -> tuple[calibration.HeldOut, calibration.HeldOut]:
-    """What one kind of sigma can be scaled on, and what all kinds are judged on.
-
-    Both are all images, except what candidates learned from: those of 'held_out' are
-    not scaled on it, and none is judged on it.
-
-    Args:
-      h: [n, D], of held-out images.
-      class_ids: [n].
-      g: h -> sigma.
-      confidence_training: what g learned from, if it learned.
-    """
-    everything = self.with_centers(h, class_ids, g)
-    if 'held_out' not in self.confidence_training:
-      return everything, everything
-    _, rows = calibration.halves(class_ids)
-    unseen = self.with_centers(h[rows], class_ids[rows], g)
-    return (unseen if confidence_training == 'held_out' else everything), unseen
-
-  def with_centers(
-      self, h: np.ndarray, class_ids: np.ndarray, g: Callable[[np.ndarray], np.ndarray]
-  ) -> calibration.HeldOut:
-    """All that Eq. 10 needs of n images, whose sigma is g(h)."""
+  def held_out(self, representations: Representations, g) -> calibration.HeldOut:
+    """All that Eq. 10 needs of images [n], with sigma = g(h)."""
+    h, class_ids = representations
     sigma = np.concatenate([
         g(h[start:start + _BATCH]) for start in range(0, len(h), _BATCH)])
     return calibration.HeldOut(
         h, sigma.astype(np.float32), class_ids, tf.convert_to_tensor(self.centers),
         tf.convert_to_tensor(self.noise))
 
-  def make_train_function(self, force=False):
-    # Training moves theta and phi: what was fitted to them fits no more.
-    self.sigma_scale.assign(tf.ones_like(self.sigma_scale))
-    for state in (self.temperature, self.held_out_nll):
-      state.assign(tf.zeros_like(state))
-    self.choose(0)
-    return super().make_train_function(force)
+  def forget_calibration(self) -> None:
+    self.center_counts.assign(tf.zeros_like(self.center_counts))
+    self.temperature.assign(1.0)
+    if self.confidence_model is not None:
+      self.sigma_scale.assign(1.0)
+      self.calibration_size.assign(0.0)
+
+  @property
+  def has_centers(self) -> bool:
+    return bool(tf.reduce_all(tf.convert_to_tensor(self.center_counts) > 0))
+
+  @property
+  def uses_sigma(self) -> bool:
+    """False without a confidence model, and where calibration has disabled it."""
+    return self.confidence_model is not None and bool(
+        tf.convert_to_tensor(self.sigma_scale) > 0)
+
+  def require_fitted(self) -> None:
+    if not self.has_centers:
+      raise UserError(
+          'This model has no class centers yet: call calibrate(train, held_out), or '
+          'fit(..., train_data=train), with batches of (images, class ids).')
+
+  def require_calibrated(self) -> None:
+    super().require_calibrated()
+    if self.needs_held_out and not tf.convert_to_tensor(self.calibration_size) > 0:
+      raise UserError(
+          'This model is not calibrated yet: call calibrate(train, held_out), with '
+          'held-out batches that the encoder was not trained on. Sigma as the paper '
+          "prints it needs none: scaling='none'.")
+
+  @property
+  def inference_variables(self) -> list[keras.Variable]:
+    return [*self.theta, *(self.phi if self.uses_sigma else [])]
+
+  # Inference
+
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels representations [B, D].
+
+    Returns:
+      label: [B] int32, the nearest center (Eq. 6).
+      confidence: [B], the averaged softmax at that label (Eq. 10); without a confidence
+        model the softmax of Eq. 3.
+      probabilities: [B, M], that softmax at every class.
+      distance: [B], d'_t, to the predicted center.
+      distances: [B, M], to every center.
+      sigma: [B, D] (Eq. 8), times alpha; with a confidence model.
+    """
+    if self.confidence_model is None:
+      return self._answer(h, uses_sigma=False)
+    return self._answer(h, tf.convert_to_tensor(self.sigma_scale) > 0.0)
+
+  def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The answers of an export, whose graph has g_phi only where it is used."""
+    with tf.init_scope():
+      uses_sigma = self.uses_sigma
+    return self.served(self._answer(self.encode(images), uses_sigma))
+
+  def _answer(self, h, uses_sigma: tf.Tensor | bool):
+    if tf.executing_eagerly():
+      self.require_fitted()
+    h = tf.cast(h, tf.float32)
+    distances = prototypes.distances(h, tf.convert_to_tensor(self.centers))
+    label = prototypes.predicted_labels(distances)
+
+    def sampled():
+      sigma = tf.convert_to_tensor(self.sigma_scale) * self.confidence_model(h)
+      return confidence.averaged_probabilities(
+          h, sigma, tf.convert_to_tensor(self.centers),
+          tf.convert_to_tensor(self.noise),
+          tf.convert_to_tensor(self.temperature)), sigma
+
+    def without_sigma():
+      scaled = distances / tf.convert_to_tensor(self.temperature)
+      return tf.exp(prototypes.log_likelihoods(scaled)), tf.zeros_like(h)
+
+    if isinstance(uses_sigma, bool):
+      probabilities, sigma = sampled() if uses_sigma else without_sigma()
+    else:
+      probabilities, sigma = tf.cond(uses_sigma, sampled, without_sigma)
+    return {
+        'label': label,
+        'confidence': tf.gather(probabilities, label, axis=1, batch_dims=1),
+        'probabilities': probabilities,
+        'distance': tf.reduce_min(distances, axis=-1),
+        'distances': distances,
+        **({} if self.confidence_model is None else {'sigma': sigma}),
+    }
+
+  def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Adds distance [B] and, with a confidence model, mean sigma [B]."""
+    served = {**super().served(outputs), 'distance': outputs['distance']}
+    if 'sigma' in outputs:
+      served['sigma'] = tf.reduce_mean(outputs['sigma'], axis=-1)
+    return served
+
+  # Serialization
 
   def get_config(self):
-    return {**super().get_config(), 'scaling': self.scaling}
+    return {
+        **super().get_config(),
+        'num_shots': self.num_shots,
+        'confidence_model': (
+            None if self.confidence_model is None
+            else keras.saving.serialize_keras_object(self.confidence_model)),
+        'num_samples': self.num_samples,
+        'seed': self.seed,
+        'scaling': self.scaling,
+    }
 
 
-def _encode(model, images, class_ids):
-  return tf.cast(model.encode(images), tf.float32), class_ids
+def _encode_class_sums(model, images, class_ids):
+  return prototypes.class_sums(model.encode(images), class_ids, model.num_classes)

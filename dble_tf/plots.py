@@ -1,4 +1,4 @@
-"""Plots of results."""
+"""Plots of results, written as PNG files."""
 
 import io
 import os
@@ -17,10 +17,10 @@ def reliability_diagram(
     path: str | os.PathLike,
     methods: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
-  """Accuracy against confidence in 15 bins, one panel a method, as a PNG.
+  """Plots accuracy against confidence in 15 bins, one panel per method.
 
   Args:
-    path: where to write it.
+    path: PNG file to write.
     methods: title -> predictions with label, true_label and confidence, each [n].
   """
   _save(_reliability({
@@ -31,37 +31,45 @@ def reliability_diagram(
 
 
 def reliability_image(title: str, bins: np.ndarray) -> bytes:
-  """The same of the [3, L] sums of `metrics.calibration_bins`, as a small PNG."""
+  """Renders such a panel from the [3, 15] sums of `metrics.calibration_bins`.
+
+  Args:
+    title: title of the panel.
+    bins: [3, 15] sums.
+
+  Returns:
+    The content of a small PNG file.
+  """
   return _png(_reliability({title: bins}), dpi=60)
 
 
 def sigma(
     path: str | os.PathLike, predictions: Mapping[str, np.ndarray]) -> None:
-  """Whether sigma follows the distance to the true center, as a PNG.
+  """Plots sigma of correct and wrong predictions, and against the true distance.
 
   Args:
-    path: where to write it.
+    path: PNG file to write.
     predictions: label, true_label, sigma_mean and distance_to_true, each [n].
   """
   is_correct = predictions['label'] == predictions['true_label']
   values = predictions['sigma_mean'].astype(np.float64)
-  kinds = [(is_correct, 'right', 'tab:blue'), (~is_correct, 'wrong', 'tab:red')]
+  kinds = [(is_correct, 'correct', 'tab:blue'), (~is_correct, 'wrong', 'tab:red')]
   canvas = figure.Figure(figsize=(9, 3.8), layout='constrained')
-  shares, scatter = canvas.subplots(1, 2)
-  # Some width where sigma is the same for all images.
+  histogram, scatter = canvas.subplots(1, 2)
+  # The margin gives the histogram a width even if sigma is the same for all images.
   margin = 1e-3 * values.max() + 1e-12
   edges = np.linspace(values.min() - margin, values.max() + margin, 41)
   for chosen, name, color in kinds:
     if not chosen.any():
       continue
-    shares.hist(values[chosen], edges, color=color, alpha=0.6,
-                weights=np.full(chosen.sum(), 1 / chosen.sum()),
-                label=f'{name}, mean {values[chosen].mean():.3g}')
+    histogram.hist(values[chosen], edges, color=color, alpha=0.6,
+                   weights=np.full(chosen.sum(), 1 / chosen.sum()),
+                   label=f'{name}, mean {values[chosen].mean():.3g}')
     scatter.scatter(predictions['distance_to_true'][chosen], values[chosen], s=3,
                     alpha=0.4, color=color, label=name, rasterized=True)
-  shares.set(xlabel='mean sigma', ylabel='share of predictions')
+  histogram.set(xlabel='mean sigma', ylabel='fraction of predictions')
   scatter.set(xlabel='distance to the true center', ylabel='mean sigma')
-  for panel in (shares, scatter):
+  for panel in (histogram, scatter):
     panel.legend(frameon=False)
   _save(canvas, path)
 
@@ -69,12 +77,12 @@ def sigma(
 def cost_curves(
     path: str | os.PathLike, curves: Mapping[str, Mapping[float, float]], unit: str
 ) -> None:
-  """What something costs against several sizes, one panel each, as a PNG.
+  """Plots cost against several parameters, one panel per parameter.
 
   Args:
-    path: where to write it.
-    curves: name of a size -> its values -> the cost.
-    unit: of the cost.
+    path: PNG file to write.
+    curves: parameter name -> its values -> the cost.
+    unit: label of the cost axis.
   """
   canvas = figure.Figure(figsize=(3 * len(curves), 3), layout='constrained')
   panels = canvas.subplots(1, len(curves), sharey=True, squeeze=False)[0]
@@ -82,7 +90,7 @@ def cost_curves(
     panel.plot(list(curve), list(curve.values()), marker='o')
     panel.set_xlabel(name)
     panel.grid(alpha=0.3)
-  panels[0].set_ylim(bottom=0)  # Of all panels, once all curves are drawn.
+  panels[0].set_ylim(bottom=0)  # Shared axis: only after all curves.
   panels[0].set_ylabel(unit)
   _save(canvas, path)
 
@@ -91,10 +99,10 @@ def comparison(
     path: str | os.PathLike,
     methods: Mapping[str, Mapping[str, tuple[float, float]]],
 ) -> None:
-  """Figures of several methods side by side, one panel a figure, as a PNG.
+  """Plots the metrics of several methods side by side, one panel per metric.
 
   Args:
-    path: where to write it.
+    path: PNG file to write.
     methods: title -> accuracy, ece and nll, each as mean and standard deviation.
   """
   canvas = figure.Figure(
@@ -104,7 +112,7 @@ def comparison(
   for panel, (name, label, scale) in zip(panels, (
       ('accuracy', 'accuracy %', 100), ('ece', 'ECE %', 100), ('nll', 'NLL', 1))):
     means, deviations = scale * np.array(
-        [figures[name] for figures in methods.values()]).T
+        [results[name] for results in methods.values()]).T
     panel.errorbar(means, places, xerr=deviations, fmt='o', capsize=3)
     panel.set_xlabel(label)
     panel.grid(alpha=0.3)
@@ -119,14 +127,14 @@ def _save(canvas, path):
 
 
 def _png(canvas, dpi):
-  # In memory first: files of remote file systems cannot be written out of order.
+  # In memory first: matplotlib seeks, which remote file systems do not support.
   buffer = io.BytesIO()
   canvas.savefig(buffer, format='png', dpi=dpi)
   return buffer.getvalue()
 
 
 def _reliability(methods):
-  """A figure with a panel for each title and its bins."""
+  """Returns a figure with one column of panels per title and its [3, 15] bins."""
   canvas = figure.Figure(figsize=(4.2 * len(methods), 5), layout='constrained')
   panels = canvas.subplots(
       2, len(methods), sharex=True, sharey='row', squeeze=False, height_ratios=[3, 1])
@@ -134,9 +142,9 @@ def _reliability(methods):
     ece = float(metrics.expected_calibration_error(bins))
     _draw_accuracy(panels[0, column], bins)
     panels[0, column].set_title(f'{title}\nECE {100 * ece:.2f} %')
-    _draw_shares(panels[1, column], bins[0])
+    _draw_histogram(panels[1, column], bins[0])
   panels[0, 0].set_ylabel('accuracy')
-  panels[1, 0].set_ylabel('share of images')
+  panels[1, 0].set_ylabel('fraction of images')
   return canvas
 
 
@@ -144,8 +152,8 @@ def _draw_accuracy(panel, bins):
   weights, confidences, corrects = bins
   filled = weights > 0
   left = (np.arange(_NUM_BINS) / _NUM_BINS)[filled]
-  accuracy = (corrects[filled] / weights[filled])
-  confidence = (confidences[filled] / weights[filled])
+  accuracy = corrects[filled] / weights[filled]
+  confidence = confidences[filled] / weights[filled]
   bar = {'width': 1 / _NUM_BINS, 'align': 'edge'}
   panel.bar(left, accuracy, color='tab:blue', edgecolor='white',
             label='accuracy', **bar)
@@ -156,7 +164,7 @@ def _draw_accuracy(panel, bins):
   panel.legend(loc='upper left', frameon=False)
 
 
-def _draw_shares(panel, weights):
+def _draw_histogram(panel, weights):
   panel.bar(np.arange(_NUM_BINS) / _NUM_BINS, weights / weights.sum(),
             width=1 / _NUM_BINS, align='edge', color='tab:gray', edgecolor='white')
   panel.set(xlabel='confidence', yscale='log')

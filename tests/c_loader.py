@@ -1,6 +1,6 @@
 """TensorFlow's C++ SavedModel loader, which TF Serving uses, through the C API.
 
-Neither TensorFlow's Python nor that of this package takes part in loading or running.
+Loading and running involve no Python code of TensorFlow, Keras or this package.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _NUMPY = {
     types_pb2.DT_UINT8: np.uint8, types_pb2.DT_BOOL: np.bool_,
     types_pb2.DT_INT64: np.int64, types_pb2.DT_DOUBLE: np.float64,
 }
-_STRING_SIZE = 24  # Of a TF_TString.
+_STRING_SIZE = 24  # Bytes of a TF_TString.
 
 
 class _Buffer(ctypes.Structure):
@@ -42,14 +42,14 @@ def _library():
 
 
 class Error(Exception):
-  """What TensorFlow's status says."""
+  """An error status of TensorFlow."""
 
 
 class Loaded:
   """A SavedModel in a C++ session.
 
   Attributes:
-    signatures: name -> SignatureDef, as the loader gives them.
+    signatures: name -> SignatureDef, as the loader returns them.
   """
 
   def __init__(self, directory):
@@ -68,7 +68,7 @@ class Loaded:
     self.signatures = dict(meta_graph.signature_def)
 
   def run(self, signature_name, **inputs):
-    """Arrays, or lists of bytes, by the signature's names -> arrays by its names."""
+    """Runs a signature: arrays or lists of bytes by name -> arrays by name."""
     signature = self.signatures[signature_name]
     feeds = [self._output(signature.inputs[name]) for name in inputs]
     fetches = [self._output(info) for info in signature.outputs.values()]

@@ -18,7 +18,7 @@ def test_standardization_gives_zero_mean_and_unit_variance():
   np.testing.assert_allclose(result.std(axis=(1, 2, 3)), 1, rtol=1e-4)
 
 
-def test_a_constant_image_standardises_to_zeros():
+def test_a_constant_image_standardizes_to_zeros():
   result = encoders.PerImageStandardization()(np.full([1, 4, 4, 1], 200, np.uint8))
   np.testing.assert_allclose(result, 0, atol=1e-5)
 
@@ -45,15 +45,68 @@ def test_vgg11_has_eight_convolutions_with_batch_norm_and_relu():
 
 
 @pytest.mark.parametrize('size, blocks, width', [(32, 24, 256), (64, 16, 512)])
-def test_resnet50_has_bottleneck_blocks_for_its_image_size(size, blocks, width):
-  model = encoders.resnet50([size, size, 3])
+def test_thin_resnet_has_bottleneck_blocks_for_its_image_size(size, blocks, width):
+  model = encoders.thin_resnet([size, size, 3])
   additions = layers_of(model, keras.layers.Add)
   assert len(additions) == blocks
   assert additions[-1].output.shape == (None, 8, 8, width)
   assert model.output_shape == (None, 512)
-  # The first convolution, three a block, and a projection a stage.
+  # The stem, three convolutions per block, and one projection per stage.
   stages = 3 if size == 32 else 4
   assert len(layers_of(model, keras.layers.Conv2D)) == 1 + 3 * blocks + stages
+
+
+def trainable_parameters(model):
+  return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+
+
+def bottleneck_parameters(width_in, filters, blocks):
+  """Kernels, and scale and shift of batch norm, of a stage as in He et al."""
+  width = 4 * filters
+  inside = lambda x: (  # 1x1, 3x3 and 1x1 convolutions.
+      x * filters + 9 * filters**2 + filters * width + 2 * (2 * filters + width))
+  projection = width_in * width + 2 * width
+  return inside(width_in) + projection + (blocks - 1) * inside(width)
+
+
+def test_thin_resnet_has_about_a_million_parameters():
+  small, large = (encoders.thin_resnet([size, size, 3]) for size in (32, 64))
+  stem = 9 * 3 * 16 + 2 * 16
+  assert trainable_parameters(small) == (
+      stem + bottleneck_parameters(16, 16, 8) + bottleneck_parameters(64, 32, 8)
+      + bottleneck_parameters(128, 64, 8) + 256 * 512 + 512) == 905_808
+  assert trainable_parameters(large) == (
+      stem + bottleneck_parameters(16, 16, 3) + bottleneck_parameters(64, 32, 4)
+      + bottleneck_parameters(128, 64, 6) + bottleneck_parameters(256, 128, 3)
+      ) == 1_479_056
+
+
+@pytest.mark.parametrize('size', [32, 64])
+def test_resnet50_has_the_parameters_of_the_original_but_for_its_stem(size):
+  model = encoders.resnet50([size, size, 3], dim=2048)
+  by_hand = (
+      9 * 3 * 64 + 2 * 64 + bottleneck_parameters(64, 64, 3)
+      + bottleneck_parameters(256, 128, 4) + bottleneck_parameters(512, 256, 6)
+      + bottleneck_parameters(1024, 512, 3))
+  # The 25,557,032 parameters of the original less the 1,000-way linear layer, with
+  # a 3x3 in place of the 7x7 stem.
+  published = 25_557_032 - (2048 * 1000 + 1000) - (49 - 9) * 3 * 64
+  assert trainable_parameters(model) == by_hand == published == 23_500_352
+  # With a linear layer where the width of the last stage is not the asked one.
+  projected = encoders.resnet50([size, size, 3], dim=512)
+  assert trainable_parameters(projected) == published + 2048 * 512 + 512
+
+
+@pytest.mark.parametrize('size, poolings', [(32, 0), (64, 1)])
+def test_resnet50_has_four_stages_that_begin_at_32_pixels(size, poolings):
+  model = encoders.resnet50([size, size, 3])
+  outputs = [layer.output.shape[1:] for layer in layers_of(model, keras.layers.Add)]
+  assert outputs == (3 * [(32, 32, 256)] + 4 * [(16, 16, 512)] + 6 * [(8, 8, 1024)]
+                     + 3 * [(4, 4, 2048)])
+  convolutions = layers_of(model, keras.layers.Conv2D)
+  assert len(convolutions) == 1 + 3 * 16 + 4  # 49 layers, and a projection per stage.
+  assert (convolutions[0].kernel_size, convolutions[0].strides) == ((3, 3), (1, 1))
+  assert len(layers_of(model, keras.layers.MaxPooling2D)) == poolings
 
 
 @pytest.mark.parametrize('name', list(encoders.ENCODERS))
@@ -67,7 +120,7 @@ def test_an_encoder_maps_raw_images_to_finite_vectors_of_the_asked_size(name):
 
 
 @pytest.mark.parametrize('name', list(encoders.ENCODERS))
-def test_every_kernel_is_glorot_initialised_and_decays(name):
+def test_every_kernel_is_glorot_initialized_and_decays(name):
   model = encoders.ENCODERS[name]([32, 32, 3], weight_decay=0.25)
   kernels = [layer for layer in model.layers if hasattr(layer, 'kernel')]
   assert kernels
@@ -80,9 +133,12 @@ def test_every_kernel_is_glorot_initialised_and_decays(name):
     np.testing.assert_allclose(gradient, 0.25 * layer.kernel.numpy(), rtol=1e-4)
 
 
-def test_images_too_small_for_the_encoder_are_refused():
-  with pytest.raises(UserError, match='vgg11 needs images of at least 32x32'):
-    encoders.vgg11([8, 8, 1])
+@pytest.mark.parametrize('name, smallest', [
+    ('vgg11', 32), ('thin_resnet', 16), ('resnet50', 16)])
+def test_images_too_small_for_the_encoder_are_refused(name, smallest):
+  message = f'{name} needs images of at least {smallest}x{smallest} pixels, not 8x9'
+  with pytest.raises(UserError, match=message):
+    encoders.ENCODERS[name]([8, 9, 1])
 
 
 def test_an_encoder_round_trips_through_its_file(tmp_path):
@@ -94,13 +150,9 @@ def test_an_encoder_round_trips_through_its_file(tmp_path):
       model.predict(images, verbose=0), loaded.predict(images, verbose=0))
 
 
-def test_batch_norm_is_synchronised_wherever_it_is():
+def test_batch_norm_is_synchronized_in_nested_models_too():
   inner = keras.Sequential([keras.Input([4]), keras.layers.BatchNormalization()])
   outer = keras.Sequential([keras.Input([4]), inner, keras.layers.BatchNormalization()])
   encoders.synchronize_batch_norm(outer)
-  copy = keras.models.clone_model(outer)  # It is part of the encoder's settings.
+  copy = keras.models.clone_model(outer)  # It is saved in the config.
   assert [copy.layers[0].layers[0].synchronized, copy.layers[1].synchronized] == [True] * 2
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -24,7 +24,7 @@ def test_a_directory_appears_under_its_name_only_when_complete(tmp_path):
 
 
 @pytest.mark.parametrize('error', [OSError, KeyboardInterrupt, SystemExit])
-def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, error):
+def test_the_old_file_survives_any_interruption(tmp_path, error):
   target = tmp_path / 'metrics.json'
   target.write_text('old')
   with pytest.raises(error):
@@ -35,10 +35,10 @@ def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, error):
   assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_killed_writers_left_is_not_mixed_into_the_next_directory(tmp_path):
+def test_leftovers_of_killed_writers_are_kept_apart_and_removed(tmp_path):
   target = tmp_path / '1'
   killed = files.replacing(target)
-  left = killed.__enter__()  # And never leaves: as if killed.
+  left = killed.__enter__()  # Never exited, as if killed.
   left.mkdir()
   (left / 'stale').write_text('half')
   with files.replacing(target) as temporary:
@@ -57,7 +57,3 @@ def test_two_writers_never_touch_each_others_file(tmp_path):
       second.write_text('second, whole')
     assert target.read_text() == 'second, whole'
   assert target.read_text() == 'first, whole'
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -24,8 +24,8 @@ def random_predictions(n=2000, num_classes=7):
 
 
 def test_ece_of_an_example_worked_by_hand():
-  # Two bins. (0, 0.5]: confidences 0.3 and 0.5, one right: gap |0.8 - 1| = 0.2.
-  # (0.5, 1]: 0.6, 0.8 and 1.0, two right: |2.4 - 2| = 0.4. (0.2 + 0.4) / 5.
+  # Two bins. (0, 0.5]: confidences 0.3 and 0.5, one correct: gap |0.8 - 1| = 0.2.
+  # (0.5, 1]: 0.6, 0.8 and 1.0, two correct: |2.4 - 2| = 0.4. (0.2 + 0.4) / 5.
   result = ece([True, False, False, True, True], [0.3, 0.5, 0.6, 0.8, 1.0], num_bins=2)
   assert result == pytest.approx(0.12)
 
@@ -35,7 +35,7 @@ def test_confidence_zero_and_one_fall_into_the_outer_bins():
   np.testing.assert_array_equal(bins[0], [1] + 13 * [0] + [1])
 
 
-def test_sure_and_right_is_perfectly_calibrated():
+def test_certain_and_correct_is_perfectly_calibrated():
   assert ece([True] * 4, [1.0] * 4) == 0
   assert ece([False] * 4, [1.0] * 4) == 1
 
@@ -91,7 +91,7 @@ def test_the_brier_score_sums_over_classes():
   assert metrics.brier_score(np.array([1]), np.array([[1.0, 0.0]])) == 2
 
 
-def test_failure_auroc_is_the_share_of_pairs_in_order():
+def test_failure_auroc_is_the_fraction_of_pairs_in_order():
   rng = np.random.default_rng(0)
   is_correct = rng.random(60) < 0.7
   scores = np.round(rng.random(60), 1)  # With ties.
@@ -100,15 +100,15 @@ def test_failure_auroc_is_the_share_of_pairs_in_order():
   assert metrics.failure_auroc(is_correct, scores) == pytest.approx(np.mean(pairs))
 
 
-def test_failure_auroc_needs_right_and_wrong_predictions():
+def test_failure_auroc_needs_correct_and_wrong_predictions():
   assert metrics.failure_auroc(np.array([True, True]), np.array([0.1, 0.2])) is None
   assert metrics.failure_auroc(np.array([False]), np.array([0.1])) is None
 
 
-def test_risk_coverage_averages_the_error_rates_of_the_surest():
+def test_risk_coverage_averages_the_error_rates_of_the_top_scores():
   is_correct = np.array([False, True, True, False])
   scores = np.array([0.1, 0.9, 0.5, 0.7])
-  # From the surest: right, wrong, right, wrong.
+  # By falling score: correct, wrong, correct, wrong.
   expected = np.mean([0, 1 / 2, 1 / 3, 2 / 4])
   assert metrics.area_under_risk_coverage(is_correct, scores) == pytest.approx(expected)
 
@@ -124,7 +124,7 @@ def test_risk_coverage_of_ties_is_the_mean_over_their_orders():
       np.mean(areas))
 
 
-def test_streaming_ece_does_not_depend_on_batches():
+def test_streaming_ece_does_not_depend_on_the_batching():
   class_ids, probabilities = random_predictions()
   is_correct = probabilities.argmax(axis=1) == class_ids
   confidence = probabilities.max(axis=1)
@@ -141,7 +141,3 @@ def test_the_metric_round_trips_through_its_config():
       keras.metrics.serialize(metrics.ExpectedCalibrationError(num_bins=7)))
   assert metric.num_bins == 7
   assert metric.bins.shape == (3, 7)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

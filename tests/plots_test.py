@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from matplotlib import image
 
 from dble_tf import plots
@@ -26,33 +25,33 @@ def test_bars_are_as_high_as_the_accuracy_of_their_bin(tmp_path):
     red, green, blue = np.moveaxis(image.imread(path)[..., :3], -1, 0)
     return ((blue > 0.6) & (red < 0.3) & (green < 0.6)).sum()
 
-  # The legend is blue too, in every plot alike.
+  # Every plot has the same blue in its legend.
   legend = blue_share([0, 0, 0, 0])
   half, full = blue_share([1, 1, 0, 0]) - legend, blue_share([1, 1, 1, 1]) - legend
   assert full > 0
   assert abs(half / full - 0.5) < 0.1
 
 
-def test_a_plot_of_certain_predictions_only_can_be_drawn(tmp_path):
+def test_predictions_in_the_outer_bins_alone_can_be_drawn(tmp_path):
   plots.reliability_diagram(tmp_path / 'p.png', {'A': predictions([1.0, 0.0], [1, 0])})
   assert (tmp_path / 'p.png').stat().st_size > 1000
 
 
-def test_sigma_is_drawn_for_right_and_wrong_predictions(tmp_path, monkeypatch):
+def test_sigma_is_drawn_for_correct_and_wrong_predictions(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append(canvas))
   plots.sigma(tmp_path / 'sigma.png', {
       'label': np.array([0, 0, 1]), 'true_label': np.array([0, 1, 1]),
       'sigma_mean': np.array([0.1, 0.5, 0.3]),
       'distance_to_true': np.array([1.0, 4.0, 2.0])})
-  shares, scatter = drawn[0].axes
-  assert [text.get_text() for text in shares.get_legend().get_texts()] == [
-      'right, mean 0.2', 'wrong, mean 0.5']
-  right, wrong = (points.get_offsets().tolist() for points in scatter.collections)
-  assert right == [[1.0, 0.1], [2.0, 0.3]] and wrong == [[4.0, 0.5]]
+  histogram, scatter = drawn[0].axes
+  assert [text.get_text() for text in histogram.get_legend().get_texts()] == [
+      'correct, mean 0.2', 'wrong, mean 0.5']
+  correct, wrong = (points.get_offsets().tolist() for points in scatter.collections)
+  assert correct == [[1.0, 0.1], [2.0, 0.3]] and wrong == [[4.0, 0.5]]
 
 
-def test_sigma_can_be_drawn_where_it_is_the_same_and_all_is_right(tmp_path):
+def test_a_constant_sigma_without_errors_can_be_drawn(tmp_path):
   plots.sigma(tmp_path / 'sigma.png', {
       'label': np.zeros(3), 'true_label': np.zeros(3),
       'sigma_mean': np.float32([0.05, 0.05, np.nextafter(np.float32(0.05), 1)]),
@@ -64,14 +63,14 @@ def test_cost_curves_are_drawn_at_their_points(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(plots, '_save', lambda canvas, path: drawn.append((canvas, path)))
   curves = {'shots': {1: 4.0}, 'ways': {2: 10.0, 5: 30.0}}
-  plots.cost_curves(tmp_path / 'costs.png', curves, 'ms a step')
+  plots.cost_curves(tmp_path / 'costs.png', curves, 'ms per step')
   (canvas, path), = drawn
   assert path == tmp_path / 'costs.png'
   assert [panel.get_xlabel() for panel in canvas.axes] == ['shots', 'ways']
-  assert canvas.axes[0].get_ylabel() == 'ms a step'
+  assert canvas.axes[0].get_ylabel() == 'ms per step'
   for panel, curve in zip(canvas.axes, curves.values()):
     assert dict(panel.lines[0].get_xydata()) == curve
-    # All of it can be seen.
+    # The shared axis shows every curve.
     assert panel.get_ylim()[0] == 0 and panel.get_ylim()[1] >= 30
 
 
@@ -88,7 +87,3 @@ def test_a_comparison_shows_means_with_their_deviations(tmp_path, monkeypatch):
   np.testing.assert_allclose(nll.lines[0].get_xdata(), [0.3, 0.5])
   bars = nll.collections[0].get_segments()
   np.testing.assert_allclose(bars[0][:, 0], [0.2, 0.4])
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

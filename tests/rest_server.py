@@ -1,4 +1,4 @@
-"""TF Serving's REST interface, as its documentation describes it, over a servable."""
+"""A stand-in for TF Serving's REST interface, written after its documentation."""
 
 import base64
 import contextlib
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def _decoded(value):
-  """JSON -> lists of numbers and bytes."""
+  """Converts JSON to lists of numbers and bytes."""
   if isinstance(value, dict):
     assert set(value) == {'b64'}
     return base64.b64decode(value['b64'])
@@ -32,14 +32,14 @@ def _json(values):
 
 
 def predict(servable, body):
-  """The answer to a predict request, in its own format: rows or columns."""
+  """Answers a predict request in the format it came in: rows or columns."""
   name = body.get('signature_name', 'serving_default')
   takes = servable.signatures[name].inputs
   if 'instances' in body:
     rows = body['instances']
     if isinstance(rows[0], dict) and 'b64' not in rows[0]:
       columns = {key: [row[key] for row in rows] for key in rows[0]}
-    else:  # The only input's name may be left out.
+    else:  # The name may be left out if there is a single input.
       columns = {key: rows for key in takes}
   elif isinstance(body['inputs'], dict) and 'b64' not in body['inputs']:
     columns = body['inputs']
@@ -48,7 +48,7 @@ def predict(servable, body):
   outputs = servable.run(
       name, {key: _tensor(value, takes[key]) for key, value in columns.items()})
   outputs = {key: _json(values) for key, values in outputs.items()}
-  if len(outputs) == 1:  # A lone output loses its name.
+  if len(outputs) == 1:  # A single output is sent without its name.
     outputs, = outputs.values()
     return {'predictions' if 'instances' in body else 'outputs': outputs}
   if 'instances' in body:
@@ -58,7 +58,7 @@ def predict(servable, body):
 
 @contextlib.contextmanager
 def serving(servables):
-  """Gives the address, on loopback, of a server that runs until the block ends."""
+  """Yields the loopback address of a server that runs until the block ends."""
 
   class Handler(http.server.BaseHTTPRequestHandler):
 

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from dble_tf import confidence_models
 from dble_tf import encoders
 from dble_tf.model import DBLE
 
@@ -16,8 +15,7 @@ CLASS_NAMES = ('ant', 'bée', 'cat')
 
 
 def unfitted_model():
-  return DBLE(encoders.mlp([4, 4, 1], 8), confidence_models.confidence_mlp(8), 3,
-              num_shots=1, scaling='none')
+  return DBLE(encoders.mlp([4, 4, 1], 8), 3, num_shots=1, scaling='none')
 
 
 def model():

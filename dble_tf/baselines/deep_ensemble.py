@@ -9,7 +9,6 @@ from dble_tf import replicas
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.classifier import Classifier
 from dble_tf.classifier import likeliest
-from dble_tf.classifier import metric_results
 from dble_tf.classifier import regularization
 from dble_tf.errors import UserError
 
@@ -25,14 +24,28 @@ class DeepEnsemble(Classifier):
     members: the networks.
   """
 
-  def __init__(self, members: Sequence[Vanilla], **kwargs):
+  def __init__(
+      self, members: Sequence[Vanilla], *, name: str | None = None, **kwargs):
+    """Joins networks that differ in their seeds.
+
+    Args:
+      members: the networks, of one kind of encoder.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
+    """
     if not members:
-      raise UserError('An ensemble needs a member or more.')
-    super().__init__(members[0].encoder, members[0].num_classes, **kwargs)
+      raise UserError('An ensemble needs at least one member.')
+    super().__init__(
+        members[0].encoder, members[0].num_classes, name=name, **kwargs)
     self.members = list(members)
 
-  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-    """Labels images and says how sure it is.
+  def encode(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """The representations of all members, one after the other: [B, members D]."""
+    return tf.concat(
+        [member.encode(images, training) for member in self.members], axis=-1)
+
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels the representations of all members, [B, members D].
 
     Returns:
       label: [B] int32, the likeliest class.
@@ -40,17 +53,13 @@ class DeepEnsemble(Classifier):
       probabilities: [B, M], the average over the members.
     """
     probabilities = tf.add_n([
-        member(images, training=training)['probabilities'] for member in self.members
-    ]) / len(self.members)
-    return likeliest(probabilities)
-
-  def embed(self, images: tf.Tensor) -> tf.Tensor:
-    """The representations of all members, one after the other: [B, members D]."""
-    return tf.concat([member.embed(images) for member in self.members], axis=-1)
+        member.answer(part)['probabilities'] for member, part in zip(
+            self.members, tf.split(h, len(self.members), axis=-1))])
+    return likeliest(probabilities / len(self.members))
 
   @property
   def theta(self) -> list[keras.Variable]:
-    """What `optimizer` moves: all members."""
+    """The variables of all members."""
     return [variable for member in self.members for variable in member.theta]
 
   @property
@@ -80,21 +89,21 @@ class DeepEnsemble(Classifier):
           f'{len(self.members)} members need a batch each, stacked; these are '
           f'{images.shape[1]}: make them with member_batches.')
     loss_function = keras.losses.get(self.loss)
+    losses = []
     with tf.GradientTape() as tape:
-      losses = []
       for member, batch, y in zip(
           self.members, tf.unstack(images, axis=1), tf.unstack(targets, axis=1)):
-        answers = member(batch, training=True)
         y = member.targets(y)
-        # Keras' losses are a replica's share already.
-        losses.append(loss_function(y, answers['logits'])
-                      + replicas.share(regularization(member)))
-        self.accuracy.update_state(tf.argmax(y, axis=-1), answers['label'])
-      scaled_loss = self.optimizer.scale_loss(tf.add_n(losses))
-    self.move_theta(tape, scaled_loss)
-    self._loss_tracker.update_state(
-        tf.add_n(losses) * replicas.count() / len(losses))
-    return metric_results(self._loss_tracker, self.accuracy)
+        logits = member.logits(member.encode(batch, training=True), training=True)
+        # Keras' losses are a replica's share of the whole batch's.
+        losses.append(replicas.count() * loss_function(y, logits)
+                      + regularization(member))
+        self.accuracy.update_state(
+            tf.argmax(y, axis=-1), tf.argmax(logits, axis=-1))
+      loss = tf.add_n(losses)
+    replicas.minimize(self.optimizer, tape, loss, self.theta)
+    self.loss_tracker.update_state(loss / len(losses))
+    return replicas.metric_results(self.loss_tracker, self.accuracy)
 
   def get_config(self):
     config = super().get_config()
@@ -105,6 +114,6 @@ class DeepEnsemble(Classifier):
 
 
 def member_batches(streams: Sequence[tf.data.Dataset]) -> tf.data.Dataset:
-  """What `DeepEnsemble.fit` takes, from a stream of batches for each member."""
+  """Stacks a stream of batches for each member as `DeepEnsemble.fit` takes them."""
   return tf.data.Dataset.zip(*streams).map(
       lambda *batches: tuple(tf.stack(parts, axis=1) for parts in zip(*batches)))

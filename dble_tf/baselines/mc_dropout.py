@@ -12,7 +12,7 @@ class MCDropout(Vanilla):
   """Plain training with dropout on the representation, averaged over dropout masks.
 
   Attributes:
-    masks: [U, D] of zeros and ones, the units that each pass keeps. Every image shares
+    masks: [U, D] of zeros and ones, the units that each pass keeps. All images share
       them, so its confidence depends neither on its batch nor on the call.
   """
 
@@ -24,6 +24,8 @@ class MCDropout(Vanilla):
       dropout: float = 0.5,
       num_samples: int = 20,
       seed: int = 0,
+      weight_decay: float = 5e-4,
+      name: str | None = None,
       **kwargs,
   ):
     """Builds the model around an encoder.
@@ -34,9 +36,12 @@ class MCDropout(Vanilla):
       dropout: the share of the representation's units that a pass drops.
       num_samples: U, passes per image at inference.
       seed: of the masks at inference.
-      **kwargs: as for `Vanilla`.
+      weight_decay: factor of the linear layer's kernel in its own gradient.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
     """
-    super().__init__(encoder, num_classes, **kwargs)
+    super().__init__(
+        encoder, num_classes, weight_decay=weight_decay, name=name, **kwargs)
     self.dropout = dropout
     self.num_samples = num_samples
     self.seed = seed
@@ -46,28 +51,27 @@ class MCDropout(Vanilla):
         lambda shape, dtype: tf.cast(
             tf.random.stateless_uniform(shape, [seed, 0]) >= dropout, dtype))
 
-  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-    """Labels images and says how sure it is.
+  def logits(self, h: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """The linear layer; in training behind a dropout mask."""
+    return self.linear(self.dropout_layer(h, training=training))
+
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels representations [B, D].
 
     Returns:
       label: [B] int32, the likeliest class.
       confidence: [B], its probability.
       probabilities: [B, M], the softmax averaged over the passes.
-      logits: [B, M], in training alone: those of a single pass.
     """
-    h = self.encode(images, training)
-    if training:
-      return self.answers(self.linear(self.dropout_layer(h, training=True)))
     # A pass is linear in h: masks times the kernel are the kernels of all passes.
     kept = tf.convert_to_tensor(self.masks) / (1.0 - self.dropout)
-    # Asked of the layer, which is float32 under any precision policy; its weights, read
-    # here, would have been rounded.
+    # Asked of the layer, which is float32 under any precision policy: its weights, read
+    # here, would be rounded.
     bias = self.linear(tf.zeros([1, self.representation_size]))
     kernel = self.linear(tf.eye(self.representation_size)) - bias
     kernels = tf.einsum('ud,dm->dum', kept, kernel)
     logits = tf.einsum('bd,dum->bum', tf.cast(h, tf.float32), kernels)
-    probabilities = tf.reduce_mean(tf.nn.softmax(logits + bias), axis=1)
-    return likeliest(probabilities)
+    return likeliest(tf.reduce_mean(tf.nn.softmax(logits + bias), axis=1))
 
   def get_config(self):
     return {**super().get_config(), 'dropout': self.dropout,

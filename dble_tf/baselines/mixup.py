@@ -2,11 +2,8 @@
 with other batches."""
 
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from dble_tf.data import episodes
-
-tfd = tfp.distributions
 
 
 def mixup_dataset(
@@ -39,8 +36,10 @@ def mixup_dataset(
 
 
 def shares(count: int, alpha: float, seed: tf.Tensor) -> tf.Tensor:
-  """How much of each image is its own: [count] from Beta(alpha, alpha)."""
-  return tfd.Beta(alpha, alpha).sample(count, seed=tf.cast(seed, tf.int32))
+  """Draws each image's own share: [count] from Beta(alpha, alpha)."""
+  import tensorflow_probability as tfp
+
+  return tfp.distributions.Beta(alpha, alpha).sample(count, seed=tf.cast(seed, tf.int32))
 
 
 def mix(

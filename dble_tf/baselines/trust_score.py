@@ -1,21 +1,20 @@
-"""TrustScore (Jiang et al., 2018): plain training, judged by its neighbours.
+"""TrustScore (Jiang et al., 2018): plain training, judged by its neighbors.
 
 The score of an image is its distance to the nearest training image of any class but
 the predicted one, over that to the nearest of the predicted class, both between
-representations. It is no probability: Platt scaling of its logarithm, fitted on
-held-out data, makes it the confidence in the label; the other classes share the rest
-in the softmax's proportions.
+representations. Platt scaling of its logarithm, fitted on held-out data, turns it into
+the confidence of the label; the other classes share the rest in the softmax's
+proportions.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
-from sklearn import linear_model
-from sklearn import neighbors
 
 from dble_tf import prototypes
+from dble_tf.baselines.vanilla import softmax_answers
 from dble_tf.baselines.vanilla import Vanilla
-from dble_tf.classifier import predict_labelled
+from dble_tf.classifier import Representations
 from dble_tf.errors import UserError
 
 
@@ -23,7 +22,7 @@ from dble_tf.errors import UserError
 class TrustScore(Vanilla):
   """Plain training whose confidence comes from distances to training images.
 
-  Until `complete` has been called, it answers as `Vanilla`.
+  Until calibration it answers as `Vanilla`.
 
   Attributes:
     points: [n, D], representations of the training images.
@@ -41,6 +40,8 @@ class TrustScore(Vanilla):
       num_points: int,
       sparse_share: float = 0.05,
       num_neighbors: int = 10,
+      weight_decay: float = 5e-4,
+      name: str | None = None,
       **kwargs,
   ):
     """Builds the model around an encoder.
@@ -48,13 +49,16 @@ class TrustScore(Vanilla):
     Args:
       encoder: f_theta, built: a model whose input shape is known.
       num_classes: M.
-      num_points: n, how many images the training set has.
-      sparse_share: alpha, the share of each class's images, those in the sparsest
-        places, that is left out.
-      num_neighbors: k: an image's place is as sparse as its k-th neighbour is far.
-      **kwargs: as for `Vanilla`.
+      num_points: n, the number of training images.
+      sparse_share: alpha, the share of each class's images, those of lowest density,
+        that is left out.
+      num_neighbors: k: density is judged by the distance to the k-th neighbor.
+      weight_decay: factor of the linear layer's kernel in its own gradient.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
     """
-    super().__init__(encoder, num_classes, **kwargs)
+    super().__init__(
+        encoder, num_classes, weight_decay=weight_decay, name=name, **kwargs)
     self.num_points = num_points
     self.sparse_share = sparse_share
     self.num_neighbors = num_neighbors
@@ -64,8 +68,8 @@ class TrustScore(Vanilla):
         'point_classes', [num_points], keras.initializers.Constant(-1))
     self.platt = self.add_state('platt', [2], 'zeros')
 
-  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-    """Labels images and says how sure it is.
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels representations [B, D].
 
     Returns:
       label: [B] int32, the largest logit.
@@ -74,12 +78,9 @@ class TrustScore(Vanilla):
       logits: [B, M].
       score: [B], the ratio of distances.
     """
-    h = self.encode(images, training)
-    answers = self.answers(self.linear(h))
-    if training:
-      return answers
+    answers = softmax_answers(self.logits(h))
     return tf.cond(
-        self.is_complete, lambda: self._judged(h, answers),
+        self.has_points, lambda: self._judged(h, answers),
         lambda: {**answers, 'score': answers['confidence']})
 
   def _judged(self, h, answers):
@@ -100,51 +101,46 @@ class TrustScore(Vanilla):
         'score': score,
     }
 
-  def complete(self, train, held_out=None, verbose=0) -> None:
-    """Takes the points from `train` and fits Platt scaling on `held_out`."""
-    if held_out is None:
-      raise UserError(
-          'TrustScore becomes a probability on data that the encoder was not '
-          'trained on: give it as held_out.')
-    points, classes = predict_labelled(self.encoder, train, verbose)
+  def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
+    """Takes the points from the training set, unless they are valid."""
+    if self.has_points:
+      return
+    points, classes = self.represent(train, verbose)
     if len(points) != self.num_points:
       raise UserError(
           f'TrustScore was built for {self.num_points} training images, not for '
-          f'{len(points)}: give it num_points={len(points)}.')
+          f'{len(points)}: build it with num_points={len(points)}.')
     is_kept = is_dense(points, classes, self.sparse_share, self.num_neighbors)
     self.points.assign(points)
     self.point_classes.assign(np.where(is_kept, classes, -1))
+
+  def fit_held_out(self, held_out: Representations) -> None:
+    """Fits Platt scaling."""
     try:
-      answers, classes = predict_labelled(self, held_out, verbose)
+      answers = self.predict_from(held_out.h)
       self.platt.assign(platt_scaling(
-          np.log(answers['score']), answers['label'] == classes))
+          np.log(answers['score']), answers['label'] == held_out.class_ids))
     except BaseException:
-      self._forget_points()  # Without Platt scaling they are of no use.
+      self.forget_calibration()  # Without Platt scaling points are of no use.
       raise
 
   @property
-  def is_complete(self) -> tf.Tensor:
+  def has_points(self) -> tf.Tensor:
     return tf.reduce_any(tf.convert_to_tensor(self.point_classes) >= 0.0)
 
-  def require_fitted(self) -> None:
-    """Raises a `UserError` before `complete`."""
-    if not self.is_complete:
-      raise UserError(
-          'TrustScore has no training images to compare with yet: call '
-          'complete(train, held_out) with batches of (images, class ids).')
-
-  def take_trained(self, other: Vanilla) -> None:
-    """Takes what `fit` learned in another model of the same encoder."""
-    super().take_trained(other)
-    self._forget_points()
-
-  def _forget_points(self):
+  def forget_calibration(self) -> None:
     self.point_classes.assign(-tf.ones_like(self.point_classes))
 
-  def make_train_function(self, force=False):
-    # Training moves theta: points of before are no neighbours any more.
-    self._forget_points()
-    return super().make_train_function(force)
+  def require_calibrated(self) -> None:
+    if not self.has_points:
+      raise UserError(
+          'TrustScore has no training images to compare with yet: call '
+          'calibrate(train, held_out) with batches of (images, class ids).')
+
+  def take_trained(self, other: Vanilla) -> None:
+    """Copies the trained weights of a model with the same encoder."""
+    super().take_trained(other)
+    self.forget_calibration()
 
   def get_config(self):
     return {
@@ -158,23 +154,24 @@ class TrustScore(Vanilla):
 def is_dense(
     points: np.ndarray, class_ids: np.ndarray, sparse_share: float, num_neighbors: int
 ) -> np.ndarray:
-  """The alpha-high-density set: each class without its images in sparse places.
+  """The alpha-high-density set: each class without its images of lowest density.
 
   Args:
     points: [n, D].
     class_ids: [n].
-    sparse_share: alpha, what is left out of each class.
-    num_neighbors: k; the distance to the k-th neighbour in the class is what makes a
-      place sparse. A class of k images or fewer is kept whole.
+    sparse_share: alpha, the share of each class that is left out.
+    num_neighbors: k; the larger the distance to the k-th neighbor in the class, the
+      lower the density. A class of k images or fewer is kept whole.
 
   Returns:
     [n] booleans.
   """
+  from sklearn import neighbors
+
   is_kept = np.ones(len(points), bool)
   for class_id in np.unique(class_ids):
     indices = np.flatnonzero(class_ids == class_id)
     if sparse_share > 0 and len(indices) > num_neighbors:
-      # A tree, or all pairs where a tree would be slower, as in many dimensions.
       tree = neighbors.NearestNeighbors(n_neighbors=num_neighbors).fit(
           points[indices])
       radii = tree.kneighbors()[0][:, -1]
@@ -210,9 +207,11 @@ def trust_scores(
 def platt_scaling(scores: np.ndarray, is_correct: np.ndarray) -> tuple[float, float]:
   """Slope and offset of the logistic curve from score to P(correct), both [n].
 
-  Targets are Platt's, (n_correct + 1) / (n_correct + 2) and 1 / (n_wrong + 2), so that
-  data without any error have an answer too.
+  Targets are Platt's, (n_correct + 1) / (n_correct + 2) and 1 / (n_wrong + 2), which are
+  well defined without any error.
   """
+  from sklearn import linear_model
+
   num_correct, num_wrong = is_correct.sum(), (~is_correct).sum()
   targets = np.where(
       is_correct, (num_correct + 1) / (num_correct + 2), 1 / (num_wrong + 2))

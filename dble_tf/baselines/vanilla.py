@@ -5,15 +5,14 @@ import tensorflow as tf
 
 from dble_tf import replicas
 from dble_tf.classifier import Classifier
-from dble_tf.classifier import metric_results
 
 
 @keras.saving.register_keras_serializable(package='dble_tf')
 class Vanilla(Classifier):
   """An encoder and a linear layer; its confidence is the softmax at the label.
 
-  `fit` takes batches of (images, class ids) (`batches.batch_dataset`), or of images and
-  target distributions [B, M].
+  `fit` takes batches of (images, class ids), such as `Dataset.training_batches` gives,
+  or of images and target distributions [B, M].
   """
 
   def __init__(
@@ -22,6 +21,7 @@ class Vanilla(Classifier):
       num_classes: int,
       *,
       weight_decay: float = 5e-4,
+      name: str | None = None,
       **kwargs,
   ):
     """Builds the model around an encoder.
@@ -30,47 +30,38 @@ class Vanilla(Classifier):
       encoder: f_theta, built: a model whose input shape is known.
       num_classes: M.
       weight_decay: factor of the linear layer's kernel in its own gradient.
-      **kwargs: as for any `keras.Model`.
+      name: of the model.
+      **kwargs: `keras.Model`'s, such as dtype.
     """
-    super().__init__(encoder, num_classes, **kwargs)
+    super().__init__(encoder, num_classes, name=name, **kwargs)
     self.weight_decay = weight_decay
     self.linear = keras.layers.Dense(
         num_classes, dtype='float32',
         kernel_regularizer=keras.regularizers.L2(weight_decay / 2))
     self.linear.build([None, self.representation_size])
 
-  def call(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-    """Labels images and says how sure it is.
+  def logits(self, h: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """The linear layer: representations [B, D] -> [B, M]."""
+    return self.linear(h)
 
-    Args:
-      images: [B, H, W, C], as the encoder takes them.
-      training: passed on to the encoder.
+  def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels representations [B, D].
 
     Returns:
-      label: [B] int32.
+      label: [B] int32, the largest logit.
       confidence: [B], the softmax at that label.
       probabilities: [B, M].
       logits: [B, M].
     """
-    return self.answers(self.linear(self.encode(images, training)))
-
-  def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What `call` returns, from logits [B, M]."""
-    probabilities = tf.nn.softmax(logits)
-    return {
-        'label': tf.argmax(logits, axis=-1, output_type=tf.int32),
-        'confidence': tf.reduce_max(probabilities, axis=-1),
-        'probabilities': probabilities,
-        'logits': logits,
-    }
+    return softmax_answers(self.logits(h))
 
   @property
   def theta(self) -> list[keras.Variable]:
-    """What `optimizer` moves: the encoder and the linear layer."""
+    """The encoder and the linear layer."""
     return [*super().theta, *self.linear.trainable_variables]
 
   def take_trained(self, other: 'Vanilla') -> None:
-    """Takes what `fit` learned in another model of the same encoder."""
+    """Copies the trained weights of a model with the same encoder."""
     self.encoder.set_weights(other.encoder.get_weights())
     self.linear.set_weights(other.linear.get_weights())
 
@@ -96,27 +87,36 @@ class Vanilla(Classifier):
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One update of theta on a batch of (images, class ids[, sample weights])."""
     images, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    targets = self.targets(y)
     with tf.GradientTape() as tape:
-      answers = self(images, training=True)
-      # Keras' losses are a replica's share already.
-      loss = self.compute_loss(images, y, answers, sample_weight)
-      scaled_loss = self.optimizer.scale_loss(loss)
-    self.move_theta(tape, scaled_loss)
-    self._loss_tracker.update_state(
-        loss * replicas.count(), sample_weight=tf.shape(images)[0])
-    return self.compute_metrics(images, y, answers, sample_weight)
+      logits = self.logits(self.encode(images, training=True), training=True)
+      loss = self.theta_loss(images, targets, logits, sample_weight)
+    replicas.minimize(self.optimizer, tape, loss, self.theta)
+    return self.training_results(loss, targets, logits, sample_weight)
 
-  def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None,
-                   training=True):
-    """The loss of logits against class ids or distributions."""
-    return super().compute_loss(
-        x, self.targets(y), y_pred['logits'], sample_weight, training)
+  def theta_loss(self, images, targets, logits, sample_weight=None) -> tf.Tensor:
+    """The compiled loss, with weight decay, of this replica's part of the batch."""
+    # Keras' losses are a replica's share of the whole batch's.
+    return replicas.count() * self.compute_loss(images, targets, logits, sample_weight)
 
-  def compute_metrics(self, x, y, y_pred, sample_weight=None):
-    """Loss and accuracy of training."""
+  def training_results(
+      self, loss, targets, logits, sample_weight=None) -> dict[str, tf.Tensor]:
+    """Updates and reports loss and accuracy of training."""
+    self.loss_tracker.update_state(loss, sample_weight=tf.shape(logits)[0])
     self.accuracy.update_state(
-        tf.argmax(self.targets(y), axis=-1), y_pred['label'], sample_weight)
-    return metric_results(self._loss_tracker, self.accuracy)
+        tf.argmax(targets, axis=-1), tf.argmax(logits, axis=-1), sample_weight)
+    return replicas.metric_results(self.loss_tracker, self.accuracy)
 
   def get_config(self):
     return {**super().get_config(), 'weight_decay': self.weight_decay}
+
+
+def softmax_answers(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+  """The outputs of `Vanilla.answer`, from logits [B, M]."""
+  probabilities = tf.nn.softmax(logits)
+  return {
+      'label': tf.argmax(logits, axis=-1, output_type=tf.int32),
+      'confidence': tf.reduce_max(probabilities, axis=-1),
+      'probabilities': probabilities,
+      'logits': logits,
+  }

@@ -1,23 +1,22 @@
-"""Data sets by name: `load('cifar10', data_dir)` -> train, validation and test."""
+"""Data sets: `load` one by name, or make one with `from_arrays`."""
 
 import os
 
-from dble_tf.data import digits
-from dble_tf.data import tfds_arrays
-from dble_tf.data import tiny_imagenet  # Registers the builder with TFDS.
 from dble_tf.data.splits import Dataset
 from dble_tf.data.splits import from_arrays
 from dble_tf.data.splits import Split
 from dble_tf.errors import UserError
 
-# The data sets that `load` knows, and how their training images are augmented.
+__all__ = ['AUGMENTATION_POLICIES', 'Dataset', 'Split', 'from_arrays', 'load']
+
+# The data sets that `load` knows, with the augmentation of their training images.
 AUGMENTATION_POLICIES = {
     'digits': 'none',
     'mnist': 'none',
     'fashion_mnist': 'none',
     'cifar10': 'crop_flip',
     'cifar100': 'crop_flip',
-    tiny_imagenet.TinyImagenet.name: 'flip',
+    'tiny_imagenet': 'flip',
 }
 
 
@@ -27,22 +26,26 @@ def load(
     validation_size: int = 0,
     seed: int = 0,
 ) -> Dataset:
-  """Loads a data set into memory.
+  """Loads a data set into memory, downloading it first if necessary.
 
   Args:
     name: a key of `AUGMENTATION_POLICIES`.
-    data_dir: where TFDS keeps its data sets.
-    validation_size: how many training images become the validation split.
-    seed: of that split.
+    data_dir: the directory of TensorFlow Datasets; its default if None. Not used for
+      digits, which come with scikit-learn.
+    validation_size: number of training images to hold out as the validation split.
+    seed: random seed for that split.
   """
   if name not in AUGMENTATION_POLICIES:
     raise UserError(
-        f'Unknown data set {name!r}: choose from '
-        f'{", ".join(AUGMENTATION_POLICIES)}, or give arrays to '
-        'dble_tf.datasets.from_arrays.')
+        f'Unknown data set {name!r}. Choose one of '
+        f'{", ".join(AUGMENTATION_POLICIES)}, or pass your own arrays to '
+        'dble_tf.data.from_arrays.')
+  # Imported here because scikit-learn and TFDS are slow to import.
   if name == 'digits':
+    from dble_tf.data import digits
     train, test, class_names = digits.load_arrays()
   else:
+    from dble_tf.data import tfds_arrays
     train, test, class_names = tfds_arrays.load_arrays(name, data_dir)
   return from_arrays(
       train, test, class_names, validation_size, seed,

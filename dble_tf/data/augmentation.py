@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from dble_tf.errors import UserError
 
-# What each policy does: pixels of zero padding before a random crop back to the
-# image's size, and whether half of the images are mirrored.
+# For each policy: the zero padding, in pixels, before a random crop back to the
+# original size, and whether to flip half of the images horizontally.
 POLICIES = {
     'none': (0, False),
     'flip': (0, True),
@@ -14,10 +14,10 @@ POLICIES = {
 
 
 def augment(images: tf.Tensor, policy: str, seed: tf.Tensor) -> tf.Tensor:
-  """Augments each image by itself.
+  """Augments each image independently.
 
   Args:
-    images: [B, H, W, C] of any dtype.
+    images: [B, H, W, C] of any dtype; with policy 'none', a tensor of any shape.
     policy: a key of `POLICIES`.
     seed: [2] integers.
 
@@ -26,22 +26,23 @@ def augment(images: tf.Tensor, policy: str, seed: tf.Tensor) -> tf.Tensor:
   """
   if policy not in POLICIES:
     raise UserError(
-        f'Unknown augmentation {policy!r}: choose from {", ".join(POLICIES)}.')
+        f'Unknown augmentation policy {policy!r}. Choose one of '
+        f'{", ".join(POLICIES)}.')
   padding, flip = POLICIES[policy]
+  if not padding and not flip:
+    return images
   height, width = images.shape[1:3]
   batch = tf.shape(images)[0]
-  seeds = tf.random.split(seed, 2)
+  crop_seed, flip_seed = tf.unstack(tf.random.split(seed, 2))
   rows, columns = tf.range(height)[tf.newaxis], tf.range(width)[tf.newaxis]
   if padding:
     images = tf.pad(
         images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     offsets = tf.random.stateless_uniform(
-        [2, batch, 1], seeds[0], maxval=2 * padding + 1, dtype=tf.int32)
+        [2, batch, 1], crop_seed, maxval=2 * padding + 1, dtype=tf.int32)
     rows, columns = rows + offsets[0], columns + offsets[1]
     images = tf.gather(images, rows, axis=1, batch_dims=1)
   if flip:
-    mirrored = tf.random.stateless_uniform([batch, 1], seeds[1]) < 0.5
-    columns = tf.where(mirrored, tf.reverse(columns, [1]), columns)
-  if padding or flip:
-    images = tf.gather(images, columns, axis=2, batch_dims=1)
-  return images
+    flipped = tf.random.stateless_uniform([batch, 1], flip_seed) < 0.5
+    columns = tf.where(flipped, tf.reverse(columns, [1]), columns)
+  return tf.gather(images, columns, axis=2, batch_dims=1)

@@ -1,7 +1,7 @@
-"""Shuffled batches of training images as a tf.data pipeline, for plain training.
+"""Shuffled batches of training images as a tf.data pipeline, for ordinary training.
 
-A batch is a pure function of (seed, index), as an episode is: starting at another
-index resumes a run.
+A batch, like an episode, is a pure function of (seed, index): resuming a run means
+starting at a later index.
 """
 
 import numpy as np
@@ -20,24 +20,24 @@ def batch_dataset(
     start: int = 0,
     augmentation_policy: str = 'none',
 ) -> tf.data.Dataset:
-  """An endless stream of batches; every pass over the data has an order of its own.
+  """Streams batches endlessly, reshuffling the data in every pass.
 
   Args:
     images: [n, H, W, C] uint8.
     class_ids: [n] integers.
-    batch_size: B; what is left of a pass behind its last whole batch is dropped.
-    seed: of the orders and of augmentation.
-    start: the first batch's index.
+    batch_size: B. The n mod B images left at the end of a pass are dropped.
+    seed: random seed for shuffling and augmentation.
+    start: index of the first batch.
     augmentation_policy: a key of `augmentation.POLICIES`.
 
   Returns:
-    A data set of ([B, H, W, C] uint8, [B]) tensors.
+    A `tf.data.Dataset` of ([B, H, W, C] uint8, [B]) tensors.
   """
-  batches_per_pass = len(images) // batch_size
-  if batches_per_pass == 0:
+  if not 1 <= batch_size <= len(images):
     raise UserError(
-        f'A batch of {batch_size} images cannot be drawn from {len(images)}: make '
-        'batches smaller.')
+        f'Cannot draw a batch of {batch_size} images from {len(images)}. Set '
+        f'batch_size to at least 1 and at most {len(images)}.')
+  batches_per_pass = len(images) // batch_size
   with tf.device('CPU'):
     images = tf.convert_to_tensor(images)
     class_ids = tf.convert_to_tensor(class_ids)

@@ -1,4 +1,4 @@
-"""Scikit-learn's handwritten digits: 1,797 images of 8x8 pixels, no download."""
+"""The handwritten digits of scikit-learn: 1,797 images of 8x8 pixels, no download."""
 
 import numpy as np
 from sklearn import datasets
@@ -8,13 +8,13 @@ TEST_SIZE = 597
 
 
 def load_arrays() -> tuple[tuple, tuple, list[str]]:
-  """Train and test (images, class ids), and class names.
+  """Returns train and test (images, class ids), and the class names.
 
-  The data has no test split of its own: a third of it, the same for every seed, is
-  drawn class by class.
+  The data has no predefined test split: a stratified third of it, the same for every
+  seed of a run, is the test split.
   """
   digits = datasets.load_digits()
-  # 17 levels of grey, 0 to 16, become 0 to 255.
+  # Rescale the 17 gray levels, 0 to 16, to 0 to 255.
   images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
   train, test = model_selection.train_test_split(
       np.arange(len(images)), test_size=TEST_SIZE, random_state=0,

@@ -1,9 +1,9 @@
 """K-shot, N-way episodes (Section 3.1.1, Algorithm 1) as a tf.data pipeline.
 
-An episode is a pure function of (seed, index): starting at another index resumes
-a run, and two runs with one seed see the same episodes. It is one tensor
-[N, images a class, H, W, C], and an image's episode label is its place on the first
-axis. Which images are supports and which are queries is for `prototypes` to say.
+An episode is a pure function of (seed, index): resuming a run means starting at a
+later index, and two runs with the same seed see the same episodes. It is one tensor
+[N, images per class, H, W, C], and the episode label of an image is its position on
+the first axis. `prototypes` divides the images into supports and queries.
 """
 
 import numpy as np
@@ -14,23 +14,23 @@ from dble_tf.errors import UserError
 
 
 def seeds_of_index(seed: int, index: tf.Tensor, count: int) -> tf.Tensor:
-  """The seeds that belong to one place of a stream: [count, 2]."""
+  """Returns [count, 2] independent seeds for element `index` of a stream."""
   return tf.random.split(
       tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)]), count)
 
 
 class EpisodeSampler:
-  """Draws episodes as indices into the data set; needs only its labels."""
+  """Draws episodes as indices into a data set, given only its class ids."""
 
   def __init__(
       self, class_ids: np.ndarray, num_ways: int, images_per_class: int, seed: int):
-    """Checks that every class can fill an episode.
+    """Checks that every class has enough examples for an episode.
 
     Args:
       class_ids: [n] integers in 0..M-1.
-      num_ways: N, the classes of an episode.
-      images_per_class: of each of them, supports and queries together.
-      seed: of all episodes.
+      num_ways: N, the number of classes in an episode.
+      images_per_class: number of images of each of them, supports plus queries.
+      seed: random seed for all episodes.
     """
     class_ids = np.asarray(class_ids)
     _check(class_ids, num_ways, images_per_class)
@@ -45,17 +45,17 @@ class EpisodeSampler:
     self._largest_count = int(counts.max())
 
   def seeds(self, index: tf.Tensor) -> tf.Tensor:
-    """The episode's own seeds: [3, 2], for classes, examples and augmentation."""
+    """Returns [3, 2] seeds: for the classes, the examples and the augmentation."""
     return seeds_of_index(self._seed, index, 3)
 
   def __call__(self, index: tf.Tensor) -> tf.Tensor:
-    """The examples of episode `index`: [N, images_per_class] int32, no example twice."""
+    """Returns the distinct examples of episode `index`: [N, images_per_class] int32."""
     class_seed, example_seed, _ = tf.unstack(self.seeds(index))
     num_classes = self._counts.shape[0]
     classes = tf.random.experimental.stateless_shuffle(
         tf.range(num_classes), class_seed)[:self.num_ways]
     counts = tf.gather(self._counts, classes)[:, tf.newaxis]
-    # A random order of each class's examples: the largest of random keys.
+    # The top random keys of a class are a sample of its examples without replacement.
     keys = tf.random.stateless_uniform(
         [self.num_ways, self._largest_count], example_seed)
     keys = tf.where(tf.range(self._largest_count) < counts, keys, -1.0)
@@ -71,17 +71,17 @@ def episode_dataset(
     start: int = 0,
     augmentation_policy: str = 'none',
 ) -> tf.data.Dataset:
-  """An endless stream of batches of episodes.
+  """Streams batches of episodes endlessly.
 
   Args:
-    images: [n, H, W, C] uint8, the data set whose labels the sampler has.
-    sampler: index -> the examples of that episode.
+    images: [n, H, W, C] uint8, in the order of the sampler's class ids.
+    sampler: maps an index to the examples of that episode.
     episodes_per_step: E.
-    start: the first episode's index; step s begins at s * E.
+    start: index of the first episode; step s begins at episode s * E.
     augmentation_policy: a key of `augmentation.POLICIES`.
 
   Returns:
-    A data set of [E, N, images a class, H, W, C] uint8 tensors.
+    A `tf.data.Dataset` of [E, N, images per class, H, W, C] uint8 tensors.
   """
   with tf.device('CPU'):
     images = tf.convert_to_tensor(images)
@@ -106,15 +106,19 @@ def episode_dataset(
 
 def _check(class_ids, num_ways, images_per_class):
   if class_ids.size == 0:
-    raise UserError('There is no example to make episodes from: the split is empty.')
+    raise UserError('Cannot draw episodes from an empty split.')
+  if num_ways < 1 or images_per_class < 1:
+    raise UserError(
+        f'An episode of {num_ways} classes with {images_per_class} images each is '
+        'empty. Raise num_ways, num_shots or num_queries.')
   counts = np.bincount(class_ids)
   if num_ways > counts.size:
     raise UserError(
-        f'Episodes of {num_ways} ways need as many classes; the data has '
+        f'{num_ways}-way episodes need {num_ways} classes, but the data has '
         f'{counts.size}. Lower num_ways.')
-  small = int(counts.argmin())
-  if counts[small] < images_per_class:
+  smallest = int(counts.argmin())
+  if counts[smallest] < images_per_class:
     raise UserError(
-        f'Class {small} has {counts[small]} examples; an episode takes '
-        f'{images_per_class} of each of its classes, supports and queries together. '
-        'Lower num_shots or num_queries, or leave out such classes.')
+        f'Class {smallest} has {counts[smallest]} examples, but an episode takes '
+        f'{images_per_class} of each of its classes, supports plus queries. Lower '
+        'num_shots or num_queries, or remove such classes.')

@@ -1,33 +1,33 @@
-"""Data sets of TensorFlow Datasets, as arrays in memory."""
+"""Data sets of TensorFlow Datasets (TFDS), as arrays in memory."""
 
 import os
 
 import numpy as np
 import tensorflow_datasets as tfds
 
+from dble_tf.data import tiny_imagenet  # noqa: F401 (registers its TFDS builder)
 from dble_tf.errors import first_line
 from dble_tf.errors import UserError
 
 
 def load_arrays(
-    name: str, data_dir: str | os.PathLike | None, test_split: str = 'test'
+    name: str, data_dir: str | os.PathLike | None
 ) -> tuple[tuple, tuple, list[str]]:
-  """Train and test (images, class ids), and class names.
+  """Returns train and test (images, class ids), and the class names.
 
-  What is prepared under `data_dir` is read without the network; what is not is
-  downloaded and prepared there by TFDS.
+  A data set already prepared in `data_dir` is read without network access; otherwise
+  TFDS downloads and prepares it there.
 
   Args:
-    name: of a TFDS data set of images with one label.
-    data_dir: TFDS' directory; its own default where None.
-    test_split: the split that figures are reported on.
+    name: name of a TFDS data set of images with one label each.
+    data_dir: the TFDS directory; the TFDS default if None.
   """
   builder = tfds.builder(name, data_dir=data_dir)
   if not builder.is_prepared():
     _download(builder)
   train, test = (
       _arrays(builder.as_dataset(split=split, batch_size=-1, shuffle_files=False))
-      for split in ('train', test_split))
+      for split in ('train', 'test'))
   return train, test, builder.info.features['label'].names
 
 
@@ -42,7 +42,7 @@ def _download(builder):
     raise UserError(
         f'The data set {builder.name} is not prepared in {builder.data_dir}, and '
         f'downloading it failed: {first_line(error)}\n'
-        'On a machine with access to the internet, run\n'
-        "  python -c \"from dble_tf import data as datasets; "
-        f"datasets.load('{builder.name}', 'DIR')\"\n"
-        'and copy DIR here, then pass it as --data_dir.') from error
+        'On a machine with internet access, run\n'
+        f"  dble_tf.data.load('{builder.name}', data_dir='DIR')\n"
+        'in Python, copy DIR to this machine and pass its path as data_dir.'
+    ) from error

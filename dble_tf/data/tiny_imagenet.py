@@ -1,7 +1,7 @@
-"""Tiny-ImageNet as a TFDS builder: 200 classes of 64x64 images.
+"""TFDS builder for Tiny ImageNet: 200 classes of 64x64 images.
 
-TFDS does not have it. The labels of its own test images were never published, so
-its validation images are the test split here, as in the paper.
+TFDS does not include it. The labels of its test images were never published, so its
+validation images are the test split here, as in the paper.
 """
 
 import tensorflow_datasets as tfds
@@ -33,7 +33,7 @@ class TinyImagenet(tfds.core.GeneratorBasedBuilder):
     }
 
   def _generate_examples(self, *args):
-    raise NotImplementedError('Each split has a generator of its own.')
+    raise NotImplementedError('Each split has its own generator.')
 
   def _train_examples(self, path):
     for wnid in self.info.features['label'].names:

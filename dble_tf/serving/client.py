@@ -1,8 +1,10 @@
-"""Asks an export about image files: over gRPC, over REST, or without a server.
+"""Clients that ask an exported model about image files.
 
-Every client is a function: PNG and JPEG files [n] -> `OUTPUTS` by name, [n] each. It
-raises `Refused` where the files are to blame, and another `UserError` where nothing can
-be asked.
+`over_grpc` and `over_rest` talk to TF Serving; `of_saved_model` needs no server. Each
+returns a function from PNG and JPEG files [n] to the outputs named in `OUTPUTS`, [n]
+each. It raises `Refused` if the model rejects the files, `Unavailable` if the server
+cannot answer for the model, and another `UserError` if the model is not an export of
+this package.
 """
 
 import base64
@@ -19,13 +21,6 @@ import tensorflow as tf
 
 from dble_tf.errors import UserError
 
-try:
-  import grpc
-  from tensorflow_serving.apis import predict_pb2
-  from tensorflow_serving.apis import prediction_service_pb2_grpc
-except ImportError:
-  grpc = predict_pb2 = prediction_service_pb2_grpc = None
-
 OUTPUTS = ('label', 'label_name', 'confidence', 'accept')
 SIGNATURE, INPUT = 'serving_bytes', 'image_bytes'
 
@@ -34,15 +29,29 @@ Client = Callable[[Sequence[bytes]], Answers]
 
 
 class Refused(UserError):
-  """The model does not take these files; the message says why."""
+  """The model rejects these files; the message says why."""
+
+
+class Unavailable(UserError):
+  """The server cannot be reached, or does not serve this model."""
 
 
 def over_grpc(server: str, model: str, timeout: float) -> Client:
-  """Asks TF Serving at host:port, where its --port is."""
-  if grpc is None:
+  """Connects to TF Serving's gRPC interface.
+
+  Args:
+    server: host:port, 8500 by TF Serving's default.
+    model: its name on the server.
+    timeout: seconds to wait for an answer.
+  """
+  try:
+    import grpc
+    from tensorflow_serving.apis import predict_pb2
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
+  except ImportError:
     raise UserError(
-        'gRPC needs tensorflow-serving-api, which is not installed: pip install -r '
-        'requirements-serving.txt, or use --rest or --saved_model.')
+        'The gRPC client needs a package that is not installed: pip install '
+        'tensorflow-serving-api, or use REST or the SavedModel itself.') from None
   channel = grpc.insecure_channel(server)
   stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
@@ -55,9 +64,9 @@ def over_grpc(server: str, model: str, timeout: float) -> Client:
       response = stub.Predict(request, timeout=timeout)
     except grpc.RpcError as error:
       if (error.code() == grpc.StatusCode.INVALID_ARGUMENT
-          and not _is_of_the_model(error.details())):
+          and not _blames_the_model(error.details())):
         raise Refused(_reason(error.details())) from None
-      raise _failure(
+      raise _unavailable(
           server, model, f'{error.code().name}: {_reason(error.details())}') from None
     return _answers({name: tf.make_ndarray(values)
                      for name, values in response.outputs.items()}, len(files))
@@ -66,7 +75,13 @@ def over_grpc(server: str, model: str, timeout: float) -> Client:
 
 
 def over_rest(server: str, model: str, timeout: float) -> Client:
-  """Asks TF Serving at host:port, where its --rest_api_port is."""
+  """Connects to TF Serving's REST interface.
+
+  Args:
+    server: host:port, 8501 by TF Serving's default.
+    model: its name on the server.
+    timeout: seconds to wait for an answer.
+  """
   url = f'http://{server}/v1/models/{model}:predict'
 
   def ask(files):
@@ -79,24 +94,28 @@ def over_rest(server: str, model: str, timeout: float) -> Client:
         outputs = json.load(response)['outputs']
     except urllib.error.HTTPError as error:
       message = _rest_message(error)
-      if error.code == 400 and not _is_of_the_model(message):
+      if error.code == 400 and not _blames_the_model(message):
         raise Refused(message) from None
-      raise _failure(server, model, f'{error.code}: {message}') from None
+      raise _unavailable(server, model, f'{error.code}: {message}') from None
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-      raise _failure(server, model, error) from None
+      raise _unavailable(server, model, error) from None
     return _answers(outputs, len(files))
 
   return ask
 
 
 def of_saved_model(directory: str | os.PathLike) -> Client:
-  """Asks the SavedModel in a directory, which is one version of an export."""
+  """Loads one version of an export into this process.
+
+  Args:
+    directory: of the SavedModel, such as export/model/1.
+  """
   try:
     signature = tf.saved_model.load(str(directory)).signatures[SIGNATURE]
   except (OSError, KeyError) as error:
     raise UserError(
-        f'{directory} holds no SavedModel with the signature {SIGNATURE}: give a '
-        'version of an export, such as runs/digits/export/digits/1.') from error
+        f'{directory} holds no SavedModel with the signature {SIGNATURE}: pass the '
+        'directory of one version of an export, such as export/model/1.') from error
 
   def ask(files):
     try:
@@ -110,29 +129,29 @@ def of_saved_model(directory: str | os.PathLike) -> Client:
 
 
 def _answers(outputs, count):
-  """What a server gave, as arrays of text, numbers and booleans."""
+  """Checks a model's outputs and converts them to arrays of str, numbers and bool."""
   try:
     answers = {name: np.asarray(outputs[name]) for name in OUTPUTS}
   except KeyError as error:
     raise UserError(
-        f'The model gives no {error}: it is no export of this package.') from None
+        f'The model has no output {error}: it was not exported by dble_tf.') from None
   if any(values.shape != (count,) for values in answers.values()):
-    raise UserError('The model did not give one answer a file.')
+    raise UserError('The model did not return one answer per file.')
   if answers['label_name'].dtype == object:
     answers['label_name'] = np.array(
         [name.decode('utf-8') for name in answers['label_name']], object)
   return answers
 
 
-def _failure(server, model, cause):
-  return UserError(
-      f'{server} did not answer for the model {model!r} ({cause}). --server is its '
-      "host and port, 8500 for gRPC or 8501 for --rest by TF Serving's defaults; --model "
-      'is the name in models.config.')
+def _unavailable(server, model, cause):
+  return Unavailable(
+      f'{server} did not answer for model {model!r} ({cause}). Check the host, the '
+      'port (8500 for gRPC, 8501 for REST by default) and that models.config on the '
+      'server lists the model.')
 
 
-def _is_of_the_model(message):
-  """Whether an error is that of a model without what is asked, not of the files."""
+def _blames_the_model(message):
+  """Tells an error of a model that lacks the signature from one about the files."""
   return bool(re.search('signature|named input|output tensor alias', message, re.I))
 
 
@@ -144,9 +163,9 @@ def _rest_message(error):
 
 
 def _reason(text):
-  """What an error of TensorFlow says, without the places in the graph it is from."""
+  """Reduces an error of TensorFlow to its reason, without the graph nodes it names."""
   lines = [line.strip() for line in (text or '').splitlines() if line.strip()]
-  # The reason stands before the first place, which is in double brackets.
-  places = [i for i, line in enumerate(lines) if line.startswith('[[')]
-  reason = lines[max(places[0] - 1, 0)] if places else ''.join(lines[:1])
+  # The reason is the line above the first node, which is in double brackets.
+  nodes = [i for i, line in enumerate(lines) if line.startswith('[[')]
+  reason = lines[max(nodes[0] - 1, 0)] if nodes else ''.join(lines[:1])
   return re.sub(r'^({{.*?}} *)+', '', reason) or 'no reason given'

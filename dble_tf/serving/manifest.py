@@ -1,4 +1,4 @@
-"""What an export says of itself: manifest.json for programs, README.md for people."""
+"""Description of an export: manifest.json for programs, README.md for people."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ NAME = 'manifest.json'
 
 
 def write(directory: epath.Path, facts: Mapping) -> None:
-  """Writes both for a SavedModel, with its signatures and the SHA-256 of its files.
+  """Writes both files, with a SavedModel's signatures and the SHA-256 of its files.
 
   Args:
     directory: of the SavedModel.
-    facts: model, version, class_names, threshold and warm_up_requests; also, as far as
-      they are known: dataset, method, seed, flags, versions, metrics and abstention.
+    facts: model, version, class_names, threshold and warm_up_requests; optionally
+      dataset, method, seed, flags, versions, metrics, abstention and others.
   """
   content = {
       **facts,
@@ -32,7 +32,7 @@ def write(directory: epath.Path, facts: Mapping) -> None:
 
 
 def signatures(directory: epath.Path) -> dict[str, dict]:
-  """Inputs and outputs, with type and shape, of each signature of a SavedModel."""
+  """Reads types and shapes of inputs and outputs of a SavedModel's signatures."""
   saved_model = saved_model_pb2.SavedModel.FromString(
       (directory / 'saved_model.pb').read_bytes())
   graph, = saved_model.meta_graphs
@@ -44,7 +44,7 @@ def signatures(directory: epath.Path) -> dict[str, dict]:
 
 
 def readme(content: Mapping) -> str:
-  """The manifest in words."""
+  """Formats the manifest as Markdown."""
   lines = [f'# {content["model"]}, version {content["version"]}', '']
   known = [(title, content[key]) for title, key in (
       ('data', 'dataset'), ('method', 'method'), ('seed', 'seed')) if key in content]
@@ -52,41 +52,40 @@ def readme(content: Mapping) -> str:
     lines += [', '.join(f'{title} {value}' for title, value in known) + '.', '']
   lines += [f'Classes: {", ".join(content["class_names"])}.', '',
             '## Signatures', '',
-            'B is the batch, of any size.', '']
+            'B is the batch size, which may be any.', '']
   for name, signature in content['signatures'].items():
     takes, gives = (
         ', '.join(f'`{key}` {tensor["dtype"]} {_shape(tensor["shape"])}'
                   for key, tensor in signature[side].items())
         for side in ('inputs', 'outputs'))
     lines += [f'- `{name}`: {takes} -> {gives}']
-  lines += ['', '## When answers are accepted', '', *_abstention(content)]
+  lines += ['', '## Accepted answers', '', *_abstention(content)]
   if 'metrics' in content:
-    lines += ['', '## Figures', '', *_figures(content['metrics'])]
+    lines += ['', '## Metrics', '', *_metrics(content['metrics'])]
   requests = content['warm_up_requests']
   lines += ['', '## Files', '',
             f'TF Serving runs {requests} warm-up requests as it loads the model.'
             if requests else 'There are no warm-up requests: tensorflow-serving-api '
             'was not installed.',
-            f'`{NAME}` has all of this, the training flags, versions of packages and '
-            'the SHA-256 of the weights.']
+            f'`{NAME}` holds all of this and the SHA-256 of the weights, and training '
+            'flags and package versions if known.']
   return '\n'.join(lines) + '\n'
 
 
 def _abstention(content):
   abstention = content.get('abstention')
   if not content['threshold']:
-    text = '`accept` is true for every answer: '
-    yield text + ('all of them are within the target.' if abstention
-                  else 'no target was given.')
+    reason = 'the target is met by all' if abstention else 'no target was set'
+    yield f'`accept` is true for every answer: {reason}.'
   else:
-    yield f'`accept` is true where `confidence` is {content["threshold"]:.6g} or more.'
+    yield f'`accept` is true if `confidence` is at least {content["threshold"]:.6g}.'
   if abstention:
     (kind, target), = abstention['target'].items()
-    yield (f'That was chosen on validation images for a {kind} of {100 * target:g} %'
+    yield (f'This was chosen on validation images for a {kind} of {100 * target:g} %'
            + ('.' if abstention['is_met'] else
-              ', which none holds there: nothing is accepted.'))
+              ', which no threshold reaches: nothing is accepted.'))
     yield ''
-    yield '| images | accepted | wrong among them |'
+    yield '| images | accepted (coverage) | wrong among accepted (risk) |'
     yield '|---|---|---|'
     for split in ('validation', 'test'):
       if split in abstention:
@@ -96,7 +95,7 @@ def _abstention(content):
                f'| {risk} |')
 
 
-def _figures(metrics):
+def _metrics(metrics):
   names = list(next(iter(metrics.values())))
   yield f'| images | {" | ".join(names)} |'
   yield '|---' * (len(names) + 1) + '|'

@@ -1,7 +1,7 @@
-"""When to accept an answer: a threshold on the confidence, chosen on held-out data.
+"""Abstention: a threshold on the confidence, chosen on held-out data.
 
-Risk is the share of wrong labels among accepted answers, coverage the share of accepted
-answers among all.
+Risk is the fraction of accepted answers that are wrong, coverage the fraction of all
+answers that are accepted.
 """
 
 import math
@@ -11,61 +11,67 @@ import numpy as np
 
 from dble_tf.errors import UserError
 
-# Above every confidence: nothing is accepted.
+# A threshold above every confidence: no answer is accepted.
 NOTHING = 2.0
 
 
 class Target(NamedTuple):
-  """What a threshold is chosen for; with neither, every answer is accepted."""
+  """The risk or coverage to reach; with neither, every answer is accepted."""
 
   risk: float | None = None
   coverage: float | None = None
 
   def check(self) -> None:
-    """Refuses what cannot be a target."""
+    """Raises a `UserError` unless at most one is set, and within its bounds."""
     if self.risk is not None and self.coverage is not None:
       raise UserError(
-          'Choose a target risk or a target coverage: each decides the other.')
+          'Set a target risk or a target coverage, not both: one determines the '
+          'other.')
     if self.risk is not None and not 0 < self.risk < 1:
-      raise UserError(f'A target risk lies between 0 and 1, unlike {self.risk}.')
+      raise UserError(f'A target risk must lie between 0 and 1, not {self.risk}.')
     if self.coverage is not None and not 0 < self.coverage <= 1:
       raise UserError(
-          f'A target coverage is above 0 and at most 1, unlike {self.coverage}.')
+          f'A target coverage must be above 0 and at most 1, not {self.coverage}.')
 
   @property
   def is_given(self) -> bool:
+    """True if a risk or a coverage is set."""
     return self.risk is not None or self.coverage is not None
 
 
 def threshold(
     target: Target, is_correct: np.ndarray, confidence: np.ndarray) -> float:
-  """The confidence from which answers are accepted.
+  """Chooses the confidence from which answers are accepted.
 
-  For a risk: the lowest threshold at which one more accepted answer, were it wrong,
-  would still leave the risk within the target: (errors + 1) / (accepted + 1). So a few
-  right answers prove nothing: a risk of 0.01 needs 99 of them. Where no threshold does,
-  nothing is accepted.
+  For a risk: the lowest threshold at which the target would still hold if one more
+  accepted answer were wrong, (errors + 1) / (accepted + 1) <= risk. A few correct
+  answers are thus no evidence: a risk of 0.01 takes at least 99. If no threshold
+  qualifies, the result is `NOTHING`.
 
-  For a coverage: the highest threshold that accepts at least that share.
+  For a coverage: the highest threshold that accepts at least that fraction.
 
-  Answers of the same confidence are accepted or refused together, and the threshold
-  lies halfway to the next confidence below, so that rounding does not decide.
+  Answers of equal confidence are accepted or rejected together. The threshold lies
+  halfway between the lowest accepted confidence and the next one below, so that
+  rounding errors at inference change no decision.
 
   Args:
     target: the risk or the coverage.
     is_correct: [n] booleans, of held-out images.
     confidence: [n].
+
+  Returns:
+    The threshold; 0 accepts everything.
   """
   target.check()
   if not target.is_given:
     return 0.0
   if not len(confidence):
     raise UserError(
-        'A threshold is chosen on images that the encoder was not trained on, and '
-        'there are none: hold some out with --validation_size.')
+        'A threshold is chosen on images that the encoder was not trained on, but '
+        'there are none: pass answers on a validation split.')
   if not np.isfinite(confidence).all():
-    raise UserError('Some confidences are no numbers: training has diverged.')
-  # Distinct confidences, the highest first, and what is accepted down to each.
+    raise UserError('Non-finite confidences: training has diverged.')
+  # Distinct confidences, highest first, and the answers accepted down to each.
   levels, groups = np.unique(-np.asarray(confidence, np.float32), return_inverse=True)
   levels = -levels
   accepted = np.cumsum(np.bincount(groups))
@@ -87,7 +93,7 @@ def threshold(
 def judge(
     threshold: float, is_correct: np.ndarray, confidence: np.ndarray
 ) -> dict[str, float | int | None]:
-  """Risk and coverage of a threshold; the risk is None where nothing is accepted.
+  """Computes risk and coverage; the risk is None if no answer is accepted.
 
   >>> judge(0.5, np.array([True, False, True]), np.array([0.9, 0.6, 0.2]))
   {'risk': 0.5, 'coverage': 0.6666666666666666, 'images': 3}

@@ -1,9 +1,12 @@
-"""Requests that TF Serving runs as it loads a model: no user waits for the first one.
+"""Warm-up requests: TF Serving runs them as it loads a model.
 
-They are records of tensorflow-serving-api, which is not among the requirements.
+Without them the first requests of users would wait for the graph to be optimized. They
+are records of tensorflow-serving-api, which is imported where it is needed: a TPU VM
+cannot have it, because it installs another build of TensorFlow.
 """
 
-from collections.abc import Iterator, Mapping
+import importlib.util
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -11,22 +14,15 @@ from etils import epath
 
 from dble_tf.serving.signatures import Signature
 
-try:
-  from tensorflow_serving.apis import predict_pb2
-  from tensorflow_serving.apis import prediction_log_pb2
-except ImportError:
-  predict_pb2 = prediction_log_pb2 = None
-
 PATH = 'assets.extra/tf_serving_warmup_requests'
 BATCH_SIZES = (1, 8)
-MISSING = ('tensorflow-serving-api is not installed, so the export has no warm-up '
-           'requests and its first answer takes longer: pip install -r '
-           'requirements-serving.txt')
+MISSING = ('The export has no warm-up requests, so its first answers take longer: '
+           'pip install tensorflow-serving-api')
 
 
 def is_possible() -> bool:
-  """Whether tensorflow-serving-api is installed."""
-  return predict_pb2 is not None
+  """Returns True if tensorflow-serving-api is installed."""
+  return importlib.util.find_spec('tensorflow_serving') is not None
 
 
 def write(
@@ -35,22 +31,23 @@ def write(
     signatures: Mapping[str, Signature],
     images: np.ndarray,
 ) -> int:
-  """Writes a request of each batch size for each signature of a SavedModel.
+  """Writes one request per batch size and signature of a SavedModel.
 
   Args:
     directory: of the SavedModel.
     name: of the model.
-    signatures: what it can be asked.
+    signatures: of the model.
     images: [n, H, W, C], such as users will send.
 
   Returns:
     The number of requests.
   """
+  from tensorflow_serving.apis import prediction_log_pb2
   path = directory / PATH
   path.parent.mkdir(parents=True, exist_ok=True)
   count = 0
   with tf.io.TFRecordWriter(str(path)) as writer:
-    for request in requests(name, signatures, images):
+    for request in _requests(name, signatures, images):
       log = prediction_log_pb2.PredictionLog(
           predict_log=prediction_log_pb2.PredictLog(request=request))
       writer.write(log.SerializeToString())
@@ -58,15 +55,14 @@ def write(
   return count
 
 
-def requests(
-    name: str, signatures: Mapping[str, Signature], images: np.ndarray
-) -> Iterator['predict_pb2.PredictRequest']:
+def _requests(name, signatures, images):
+  from tensorflow_serving.apis import predict_pb2
   for size in BATCH_SIZES:
     batch = np.resize(images, [size, *images.shape[1:]])
     for signature_name, signature in signatures.items():
       values = batch
       if signature.takes.dtype == tf.string:
-        # Both decoders are to be warm.
+        # Both decoders have to be warmed up.
         encoders = (tf.io.encode_png, tf.io.encode_jpeg)
         values = [encoders[i % 2](tf.cast(image, tf.uint8)).numpy()
                   for i, image in enumerate(batch, start=size)]

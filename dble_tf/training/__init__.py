@@ -1,1 +1,1 @@
-
+"""Long training runs: checkpoints, Keras callbacks and distribution strategies."""

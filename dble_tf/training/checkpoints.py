@@ -1,7 +1,7 @@
-"""Checkpoints of a training: all that its next step depends on, one file each.
+"""Checkpoints: everything that the next training step depends on, in one file each.
 
-A file is written beside its place and renamed, so it is complete or not there, on
-object stores too; checksums tell whether it was damaged since.
+A file is written under another name and renamed, so it is complete or absent, on object
+stores too; checksums reveal later damage.
 """
 
 import io
@@ -24,18 +24,18 @@ _FACTS = 'facts'
 
 
 class NotFinite(UserError):
-  """The model has weights that are no finite numbers."""
+  """The model or its optimizers have non-finite weights."""
 
 
 class Position(NamedTuple):
-  """How far a training is.
+  """The progress of a training run.
 
   Attributes:
-    epoch: the one it is in, from 0.
-    step: how many steps of that epoch are done; with all of them its validation is
-      still to come.
+    epoch: the current epoch, from 0.
+    step: the number of steps done in it; if that is all of them, the epoch's validation
+      is still to come.
     steps_per_epoch: of every epoch.
-    seconds: what it took so far.
+    seconds: the training time so far.
     logs: of the epoch, once all of its steps are done.
   """
 
@@ -47,26 +47,26 @@ class Position(NamedTuple):
 
   @property
   def steps_done(self) -> int:
-    """Updates since the training began: the place in its stream of batches."""
+    """The number of updates so far: the place in the stream of batches."""
     return self.epoch * self.steps_per_epoch + self.step
 
 
 class Checkpoint(NamedTuple):
-  """What one file holds."""
+  """The content of one file."""
 
   path: epath.Path
   position: Position
   arrays: dict[str, np.ndarray]
 
   def restore(self, model: keras.Model) -> None:
-    """Gives a compiled model its weights, seeds and optimizers back, once.
+    """Restores the weights, seeds and optimizers of a compiled model, once.
 
-    The arrays are forgotten then: they are as large as the model.
+    The arrays are released on the way: they are as large as the model.
     """
     self._assign(_weights(model))
 
   def restore_metrics(self, model: keras.Model) -> None:
-    """Gives it what its metrics had summed up of the epoch."""
+    """Restores the state that the epoch's metrics had."""
     self._assign(_metrics(model))
 
   def _assign(self, variables):
@@ -74,22 +74,27 @@ class Checkpoint(NamedTuple):
       array = self.arrays.get(name)
       if array is None or array.shape != tuple(variable.shape):
         raise UserError(
-            f'{self.path} is of another model: its {name} does not fit {variable.path} '
-            f'of shape {tuple(variable.shape)}.')
+            f'{self.path} is of another model: its {name} does not match '
+            f'{variable.path} of shape {tuple(variable.shape)}.')
     for name, variable in variables.items():
       variable.assign(self.arrays.pop(name))
 
 
 class Checkpoints:
-  """The newest checkpoints of one training, in a directory of their own."""
+  """The newest checkpoints of one training run, in a directory of their own.
+
+  Not `tf.train.CheckpointManager`: it omits the dropout seeds and metrics of Keras 3,
+  which bit-exact resumption within an epoch needs, spreads a checkpoint over several
+  files, and raises on a damaged one instead of falling back to the one before it.
+  """
 
   def __init__(
       self, directory: str | os.PathLike, settings: str = '', num_kept: int = 2):
-    """Looks at nothing yet.
+    """Names the directory; reads nothing yet.
 
     Args:
-      directory: of these checkpoints alone; need not be there.
-      settings: of the training. Checkpoints of others are refused.
+      directory: for these checkpoints alone; need not exist.
+      settings: of the training run. Checkpoints with other settings are refused.
       num_kept: older ones are removed; more than one, in case the newest is damaged.
     """
     self.directory = epath.Path(directory)
@@ -100,20 +105,20 @@ class Checkpoints:
       self, model: keras.Model, position: Position,
       metrics: Mapping[str, np.ndarray] | None = None,
   ) -> epath.Path:
-    """Writes a checkpoint and removes those that are too many.
+    """Writes a checkpoint and removes the oldest beyond `num_kept`.
 
     Args:
       model: compiled.
-      position: how far its training is.
-      metrics: what `metric_values` gave, where the metrics went on since.
+      position: the progress of its training.
+      metrics: from `metric_values`, if the metrics have been updated or reset since.
 
     Raises:
-      NotFinite: there is a NaN in the model; nothing is written.
-      UserError: it could not be written; earlier ones are left as they are.
+      NotFinite: the model has non-finite weights; nothing is written.
+      UserError: writing failed; earlier checkpoints are left as they are.
     """
     arrays = _values(_weights(model))
     if not all(np.isfinite(array).all() for array in arrays.values()):
-      raise NotFinite('There are weights that are no finite numbers.')
+      raise NotFinite('The model has non-finite weights.')
     facts = {**position._asdict(), 'settings': self._settings}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays, **(metrics or metric_values(model)),
@@ -129,12 +134,12 @@ class Checkpoints:
       raise UserError(
           f'The checkpoint after step {position.steps_done} cannot be written to '
           f'{self.directory} ({error}). '
-          + (f'{kept[-1]} is still there: once there is room, the same command '
-             'continues from it.' if kept else 'There is no earlier one.')) from error
+          + (f'{kept[-1]} is intact: once the directory can be written to, training '
+             'can resume from it.' if kept else 'There is no earlier one.')) from error
     return path
 
   def newest(self) -> Checkpoint | None:
-    """The newest checkpoint that is whole, if any; damaged ones are removed."""
+    """The newest intact checkpoint, if any; damaged ones are removed."""
     files.remove_incomplete(self.directory)
     for path in reversed(self.paths()):
       content = path.read_bytes()
@@ -145,8 +150,8 @@ class Checkpoints:
         raise
       except Exception as error:  # Damage can make zip and NumPy raise anything.
         warnings.warn(
-            f'{path} is damaged ({error or type(error).__name__}): it is removed, and '
-            'the checkpoint before it taken.')
+            f'{path} is damaged ({error or type(error).__name__}): it is removed in '
+            'favor of the checkpoint before it.')
         files.remove(path)
         continue
       return Checkpoint(path, self._position(path, arrays.pop(_FACTS, '{}')), arrays)
@@ -156,31 +161,33 @@ class Checkpoints:
     facts = json.loads(str(text))
     settings = facts.pop('settings', None)
     if facts.keys() != set(Position._fields):
-      raise UserError(f'{path} is of another version of this program: move it away.')
+      raise UserError(
+          f'{path} was written by another version of dble_tf: move it away, or resume '
+          'with that version.')
     if settings != self._settings:
       raise UserError(
-          f'{path} is a checkpoint of a training with other settings: move it away, or '
-          'train in another directory.')
+          f'{path} is of a training run with other settings: move it away, or train in '
+          'another directory.')
     return Position(**facts)
 
   def paths(self) -> list[epath.Path]:
-    """All that are there, oldest first."""
+    """The files of all checkpoints, oldest first."""
     return sorted(self.directory.glob('step-*.npz'), key=lambda path: path.name)
 
   def remove(self) -> None:
-    """Removes all of them, and their directory."""
+    """Removes all checkpoints and their directory."""
     files.remove(self.directory)
 
 
 def metric_values(model: keras.Model) -> dict[str, np.ndarray]:
-  """What the metrics of a model have summed up."""
+  """The state of a model's metrics."""
   return _values(_metrics(model))
 
 
 def _weights(model):
-  """All that training changes but metrics, by names that are the same everywhere.
+  """Everything that training changes except metrics, under names that do not vary.
 
-  `model.variables` has the states of seeds, such as dropout's, too.
+  `model.variables` includes the states of seeds, such as dropout's.
   """
   groups = {'model': model.variables}
   for name in ('optimizer', 'confidence_optimizer'):

@@ -1,1 +1,1 @@
-
+"""Flags, help, errors and signals of the commands, without TensorFlow."""

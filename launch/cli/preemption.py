@@ -1,20 +1,18 @@
-"""SIGTERM, as machines that are taken away send it, made an exception."""
+"""SIGTERM, as sent to machines that are about to be taken away, as an exception."""
 
 import contextlib
 import signal
 from collections.abc import Iterator
 
-import keras
-
-EXIT_CODE = 75  # Of sysexits.h: a failure for a time, try again.
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again.
 
 
 class Preempted(BaseException):
-  """The process was asked to end, and what calls it is in a state to be saved."""
+  """The process was asked to end, and its state may be saved now."""
 
 
 class Preemption:
-  """Raises `Preempted` at the first SIGTERM, or as soon as it is not held back."""
+  """Raises `Preempted` at the first SIGTERM, delayed while it is held."""
 
   def __init__(self):
     self._is_requested = False
@@ -22,7 +20,7 @@ class Preemption:
 
   @contextlib.contextmanager
   def handling(self) -> Iterator[None]:
-    """Handles SIGTERM for a while."""
+    """Handles SIGTERM inside the block."""
     inherited = signal.signal(signal.SIGTERM, self._handle)
     try:
       yield
@@ -30,28 +28,20 @@ class Preemption:
       signal.signal(signal.SIGTERM, inherited)
 
   def _handle(self, signum, frame):
-    if not self._is_requested:  # Others must not disturb what saves after the first.
+    if not self._is_requested:  # Later signals must not disturb saving.
       self._is_requested = True
       if not self._is_held:
         raise Preempted
 
   def hold(self) -> None:
+    """Delays the exception, while weights change."""
     self._is_held = True
 
   def release(self) -> None:
+    """Raises the exception that was delayed, if any."""
     self._is_held = False
     if self._is_requested:
       raise Preempted
 
 
-PREEMPTION = Preemption()  # Of the process, as its signals are.
-
-
-class WholeSteps(keras.callbacks.Callback):
-  """Holds SIGTERM back while weights change; the last of a list of callbacks."""
-
-  def on_train_batch_begin(self, batch, logs=None):
-    PREEMPTION.hold()
-
-  def on_train_batch_end(self, batch, logs=None):
-    PREEMPTION.release()
+PREEMPTION = Preemption()  # One per process, as signals are.

@@ -1,1 +1,1 @@
-
+"""The flags that commands share, without TensorFlow."""

@@ -1,40 +1,33 @@
-"""The flags that say where a run is computed: not what comes out of it."""
+"""The flags of devices: where a run is computed, not its outcome."""
 
-import functools
-
-import tensorflow as tf
 from absl import flags
 
-from dble_tf.training import strategies
+from ..cli.groups import group
+from . import choices
 
-# Flags defined here belong, in --help, to the entry point that asks for them.
-flags.disclaim_key_flags()
+_NAMES = ('strategy', 'tpu', 'num_virtual_devices', 'jit_compile')
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of devices."""
-  string, enum, integer = (
-      functools.partial(define, flag_values=values)
-      for define in (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer))
-  enum('strategy', 'auto', strategies.STRATEGIES,
-       'Devices that share each step: one (none), all GPUs (mirrored), a TPU; auto '
-       'takes a TPU if there is one, all GPUs if several, else none.')
-  string('tpu', None, "The TPU: local, this machine's, or a name.")
-  integer('num_virtual_devices', None, 'Divides the CPU into as many devices, to try '
-          'replicas out.', lower_bound=1)
-  enum('jit_compile', 'auto', strategies.JIT_COMPILE,
-       'Compile steps with XLA; auto: off on CPUs, on for a GPU, left to the strategy '
-       'where there is one.')
+  with group('devices', values):
+    flags.DEFINE_enum(
+        'strategy', 'auto', choices.STRATEGIES,
+        'Devices that share each step: one (none), all GPUs (mirrored) or a TPU (tpu); '
+        'auto takes a TPU if there is one, all GPUs if there are several, else one '
+        'device.', flag_values=values)
+    flags.DEFINE_string(
+        'tpu', None, 'The TPU: local, for that of this machine, or a name.',
+        flag_values=values)
+    flags.DEFINE_integer(
+        'num_virtual_devices', None, 'Split the CPU into this many devices, to try '
+        'replicas out.', lower_bound=1, flag_values=values)
+    flags.DEFINE_enum(
+        'jit_compile', 'auto', choices.JIT_COMPILE,
+        'Compile steps with XLA; auto: off on CPUs, on for one GPU, left to the '
+        'strategy where there are replicas.', flag_values=values)
 
 
 def arguments(values: flags.FlagValues) -> list[str]:
   """The flags of devices that were given, for another command."""
-  return [values[name].serialize()
-          for name in ('strategy', 'tpu', 'num_virtual_devices', 'jit_compile')
-          if values[name].present]
-
-
-def make_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
-  """The strategy of the flags; to be made before TensorFlow computes anything."""
-  return strategies.make_strategy(
-      values.strategy, values.tpu, values.num_virtual_devices)
+  return [values[name].serialize() for name in _NAMES if values[name].present]

@@ -1,99 +1,133 @@
-"""The flags of an experiment, and the data, batches and model they describe."""
+"""The flags of an experiment: everything that determines the outcome of a run."""
 
-import contextlib
 import copy
 import functools
 import math
+import pathlib
+from collections.abc import Iterable
 
-import keras
-import tensorflow as tf
 from absl import flags
-from etils import epath
 
-from dble_tf import data as datasets
-from dble_tf import encoders
-from dble_tf.classifier import Classifier
-from dble_tf.scaling import SCALINGS
-from launch import candidates
-from launch import methods
+from ..cli import flagfiles
+from ..cli.groups import group
+from . import choices
 
-# Flags defined here belong, in --help, to the entry point that asks for them.
-flags.disclaim_key_flags()
-
-_MOMENTUM = 0.9
-_GRADIENT_NORM = 1.0
-_DTYPE_POLICIES = ('float32', 'mixed_bfloat16', 'mixed_float16')
+# Defined here, but not part of a run's identity: data may move.
+_NOT_SETTINGS = ('data_dir',)
 
 
 def define_flags(values: flags.FlagValues) -> list[str]:
-  """Defines what determines a run's outcome, and returns the flags' names."""
-  string, enum, integer, real, boolean, strings, validator = (
-      functools.partial(define, flag_values=values)
-      for define in (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer,
-                     flags.DEFINE_float, flags.DEFINE_bool, flags.DEFINE_list,
-                     flags.register_validator))
+  """Defines the flags of an experiment and returns their names, sorted."""
   before = set(values)
-
-  string('experiment', None, 'Name of the run; the data set where none is given.')
-  enum('dataset', None, list(datasets.AUGMENTATION_POLICIES), 'Data set.')
-  string('data_dir', None, "Where TFDS keeps its data; TFDS' default if not given.")
-  integer('validation_size', 0, 'Training images held out, class by class, for '
-          'validation.', lower_bound=0)
-
-  enum('method', 'dble', list(methods.METHODS), 'dble, or what it is compared with, '
-       'on as many images an update.')
-  enum('episode', 'support_query', ['support_query', 'leave_one_out'],
-       "The paper's episodes, or those in which each of the K + K_Q images of a class "
-       'is a query against the centers of all others.')
-  integer('num_ways', None, 'N: classes an episode; all if not given.', lower_bound=2)
-  integer('num_shots', 10, 'K: supports a class and episode.', lower_bound=1)
-  integer('num_queries', 10, 'K_Q: queries a class and episode.', lower_bound=1)
-  integer('episodes_per_step', 1, 'E: episodes an update.', lower_bound=1)
-
-  enum('encoder', 'mlp', list(encoders.ENCODERS), 'f_theta.')
-  integer('representation_size', 512, "D: the encoder's outputs.", lower_bound=1)
-  boolean('synchronized_batch_norm', None, 'Replicas normalise by the statistics of the '
-          'whole batch, not each by those of its part.')
-  enum('dtype_policy', None, _DTYPE_POLICIES, 'Precision of the encoder; float32 if not '
-       'given. Distances, softmax, losses and metrics are float32 with each.')
-  real('weight_decay', 5e-4, 'Of the kernels of encoder and confidence model.',
-       lower_bound=0)
-  integer('num_samples', 20, 'U: representations sampled per image at inference, or '
-          'passes of mc_dropout.', lower_bound=1)
-  strings('confidence_candidates', [candidates.DEFAULT], f'dble: {candidates.HELP}')
-  validator('confidence_candidates', _are_candidates)
-  enum('scaling', 'sigma_scale', SCALINGS, 'dble: what is fitted on the validation '
-       'split, a factor on sigma alone, by NLL, or with a temperature, by whether labels '
-       'are right; none: sigma as the paper has it.')
-
-  real('dropout', 0.5, 'mc_dropout: the share of the representation that a pass drops.',
-       lower_bound=0, upper_bound=0.99)
-  real('label_smoothing', 0.1, 'label_smoothing: the share of a target that is spread '
-       'over all classes.', lower_bound=0, upper_bound=1)
-  real('mixup_alpha', 0.2, 'mixup: of the Beta distribution of shares.')
-  validator('mixup_alpha', lambda alpha: alpha > 0, 'give a number above 0')
-  real('sparse_share', 0.05, 'trust_score: the share of each class, its images in the '
-       'sparsest places, that is left out.', lower_bound=0, upper_bound=0.99)
-  integer('ensemble_size', 4, 'deep_ensemble: networks.', lower_bound=1)
-
-  integer('epochs', 10, 'Validations, at each of which class centers are fitted.',
-          lower_bound=1)
-  integer('steps_per_epoch', 100, 'Updates an epoch.', lower_bound=1)
-  real('learning_rate', 0.1, "Theta's initial rate.", lower_bound=0)
-  real('confidence_learning_rate', 0.1, "Phi's initial rate.", lower_bound=0)
-  strings('decay_at', ['0.5', '0.75'], 'Fractions of the whole training at which '
-          'both rates are divided by 10.')
-  validator('decay_at', _are_rising_fractions, 'give rising fractions between 0 and '
-            '1, such as --decay_at=0.5,0.75')
-  for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):
-    validator(name, math.isfinite, 'give a finite number')
-  integer('batch_size', 500, 'Images at a time outside training.', lower_bound=1)
-  integer('seed', 0, 'Of weights, episodes, noise and the validation split.',
-          lower_bound=0, upper_bound=2**31 - 1)
+  for define in (
+      _define_run, _define_data, _define_model, _define_training, _define_calibration,
+      _define_baselines):
+    define(values)
   return sorted(set(values) - before)
 
 
-def _are_rising_fractions(texts: list[str]) -> bool:
+def _definers(values):
+  """absl's functions that define flags, for these values."""
+  return (functools.partial(define, flag_values=values) for define in (
+      flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer, flags.DEFINE_float,
+      flags.DEFINE_bool, flags.DEFINE_list, flags.register_validator))
+
+
+def _define_run(values):
+  string, _, integer, *_ = _definers(values)
+  with group('run', values):
+    string('experiment', None, 'Name of the experiment (default: the data set).')
+    integer('seed', 0, 'Seed of weights, episodes, noise and the validation split.',
+            lower_bound=0, upper_bound=2**31 - 1)
+
+
+def _define_data(values):
+  string, enum, integer, *_ = _definers(values)
+  with group('data', values):
+    enum('dataset', None, choices.DATASETS, 'Data set.')
+    string('data_dir', None, "Directory of TFDS' data sets (default: that of TFDS).")
+    integer('validation_size', 0, 'Training images held out, class by class, for '
+            'validation.', lower_bound=0)
+    integer('batch_size', 500, 'Batch size outside training.', lower_bound=1)
+
+
+def _define_model(values):
+  _, enum, integer, _, boolean, *_ = _definers(values)
+  with group('model', values):
+    enum('method', 'dble', list(choices.METHODS),
+         'dble, or a method that it is compared with; all see the same number of '
+         'images per step.')
+    enum('encoder', 'mlp', choices.ENCODERS,
+         "f_theta; thin_resnet is the network of the paper's released code where the "
+         'paper names ResNet-50.')
+    integer('representation_size', 512, "D: size of the encoder's output.",
+            lower_bound=1)
+    enum('confidence_training', 'errors', choices.CONFIDENCE_TRAINING,
+         'dble: the queries that the confidence model g_phi learns from, those that '
+         'are misclassified or all.')
+    boolean('normalize_confidence_input', True,
+            'dble: layer-normalize h before g_phi; without it g_phi sees h itself, as '
+            'in the paper.')
+    integer('num_samples', 20, 'U: samples of the representation per image at '
+            'inference, or forward passes of mc_dropout.', lower_bound=1)
+    enum('dtype_policy', None, choices.DTYPE_POLICIES,
+         'Precision of the encoder (default: float32). Distances, softmax, losses and '
+         'metrics are always float32.')
+    boolean('synchronized_batch_norm', None,
+            'Compute batch-norm statistics over all replicas instead of per replica.')
+
+
+def _define_training(values):
+  _, enum, integer, real, _, strings, validator = _definers(values)
+  with group('training', values):
+    enum('episode', 'support_query', choices.EPISODES,
+         "support_query: the paper's episodes; leave_one_out: each of the K + K_Q "
+         'images of a class is a query against the centers of all others.')
+    integer('num_ways', None, 'N: classes per episode (default: all).', lower_bound=2)
+    integer('num_shots', 10, 'K: supports per class and episode.', lower_bound=1)
+    integer('num_queries', 10, 'K_Q: queries per class and episode.', lower_bound=1)
+    integer('episodes_per_step', 1, 'E: episodes per step.', lower_bound=1)
+    integer('epochs', 10, 'Epochs; the model is calibrated and validated after each.',
+            lower_bound=1)
+    integer('steps_per_epoch', 100, 'Steps per epoch.', lower_bound=1)
+    real('learning_rate', 0.1, 'Initial learning rate of theta.', lower_bound=0)
+    real('confidence_learning_rate', 0.1, 'Initial learning rate of phi.',
+         lower_bound=0)
+    strings('decay_at', ['0.5', '0.75'], 'Fractions of the training at which both '
+            'learning rates are divided by 10.')
+    validator('decay_at', _are_increasing_fractions, 'give increasing fractions '
+              'between 0 and 1, such as --decay_at=0.5,0.75')
+    real('weight_decay', 5e-4, 'Weight decay of the kernels of encoder and confidence '
+         'model.', lower_bound=0)
+    for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):
+      validator(name, math.isfinite, 'give a finite number')
+
+
+def _define_calibration(values):
+  _, enum, *_ = _definers(values)
+  with group('calibration', values):
+    enum('scaling', 'sigma_scale', choices.SCALINGS,
+         'dble: what is fitted on the validation split: a factor on sigma, by NLL; or '
+         'that and a temperature, by the NLL of whether labels are correct. none: '
+         'sigma as in the paper.')
+
+
+def _define_baselines(values):
+  _, _, integer, real, _, _, validator = _definers(values)
+  with group('baselines', values):
+    real('dropout', 0.5, 'mc_dropout: dropout rate of the representation.',
+         lower_bound=0, upper_bound=0.99)
+    real('label_smoothing', 0.1, 'label_smoothing: share of each target spread over '
+         'all classes.', lower_bound=0, upper_bound=1)
+    real('mixup_alpha', 0.2, 'mixup: parameter of the Beta distribution of the mixing '
+         'coefficients.')
+    validator('mixup_alpha', lambda alpha: alpha > 0, 'give a number above 0')
+    real('sparse_share', 0.05, 'trust_score: share of each class that is left out, '
+         'where its images are sparsest.', lower_bound=0, upper_bound=0.99)
+    integer('ensemble_size', 4, 'deep_ensemble: number of networks.', lower_bound=1)
+
+
+def _are_increasing_fractions(texts: list[str]) -> bool:
   try:
     fractions = [float(text) for text in texts]
   except ValueError:
@@ -101,106 +135,64 @@ def _are_rising_fractions(texts: list[str]) -> bool:
   return all(a < b for a, b in zip([0.0, *fractions], [*fractions, 1.0]))
 
 
-def _are_candidates(descriptions: list[str]) -> bool:
-  problem = candidates.problem(descriptions)
-  if problem:
-    raise flags.ValidationError(problem)
-  return True
+def require_dataset(values: flags.FlagValues) -> None:
+  """Makes the command refuse to run without a data set."""
+  flags.register_validator(
+      'dataset', lambda dataset: dataset is not None,
+      'give an experiment, such as --flagfile=digits, or a data set',
+      flag_values=values)
 
 
 def name(values: flags.FlagValues) -> str:
+  """The experiment's name."""
   return values.experiment or values.dataset
 
 
 def config(values: flags.FlagValues, names: list[str]) -> str:
-  """The settings of a run as a flagfile, without those of other methods.
+  """The settings that identify a run, as a flag file.
+
+  Settings of other methods and the place of the data are left out.
 
   Args:
     values: the run's flags.
-    names: all that `define_flags` gave.
+    names: what `define_flags` returned.
   """
-  own = {flag for method in methods.METHODS.values() for flag in method.own_flags}
-  own -= set(methods.METHODS[values.method].own_flags)
-  lines = (values[name].serialize() for name in names if name not in own)
+  own = {flag for method in choices.METHODS.values() for flag in method.own_flags}
+  unused = {*_NOT_SETTINGS, *own} - {*choices.METHODS[values.method].own_flags}
+  lines = (values[name].serialize() for name in names if name not in unused)
   return ''.join(f'{line}\n' for line in lines if line)
 
 
-def of_run(config: epath.Path, data_dir: str | None = None) -> flags.FlagValues:
-  """The flags of a run from its config.flags; its data may have moved."""
+def parse(arguments: Iterable[str]) -> flags.FlagValues:
+  """The flags of an experiment from arguments such as ['--flagfile=cifar10']."""
   values = flags.FlagValues()
   define_flags(values)
-  values(['', *config.read_text().splitlines()])
+  values(['', *flagfiles.expand(arguments)])
+  return values
+
+
+def of_run(config: pathlib.Path, data_dir: str | None = None) -> flags.FlagValues:
+  """The flags of a run.
+
+  Args:
+    config: its config.flags.
+    data_dir: value of --data_dir, which is not part of it.
+  """
+  try:
+    values = parse(config.read_text().splitlines())
+  except flags.Error as error:
+    from dble_tf.errors import UserError
+    raise UserError(
+        f'{config} is from another version ({error}): train again with --overwrite, '
+        'or use the version that wrote it.') from error
   if data_dir:
     values.data_dir = data_dir
   return values
 
 
 def changed(values: flags.FlagValues, **settings) -> flags.FlagValues:
-  """The same flags with some settings changed."""
+  """A copy of the flags with some settings changed."""
   values = copy.deepcopy(values)
   for name, setting in settings.items():
     setattr(values, name, setting)
   return values
-
-
-def load_dataset(values: flags.FlagValues) -> datasets.Dataset:
-  return datasets.load(
-      values.dataset, values.data_dir, values.validation_size, values.seed)
-
-
-def images_per_step(values: flags.FlagValues, dataset: datasets.Dataset) -> int:
-  """How many images an update encodes, whatever the method."""
-  return (values.episodes_per_step * (values.num_ways or dataset.num_classes)
-          * (values.num_shots + values.num_queries))
-
-
-def make_training_data(
-    values: flags.FlagValues, dataset: datasets.Dataset, start: int = 0
-) -> tf.data.Dataset:
-  """An endless stream of what the method's `fit` takes, from step `start` on."""
-  return methods.METHODS[values.method].training_data(
-      _settings(values, dataset), start)
-
-
-def build_model(values: flags.FlagValues, dataset: datasets.Dataset) -> Classifier:
-  """A compiled model with fresh weights."""
-  with _dtype_policy(values.dtype_policy):
-    return methods.METHODS[values.method].build(_settings(values, dataset))
-
-
-@contextlib.contextmanager
-def _dtype_policy(name):
-  """Layers made in this context have the policy, if one is given."""
-  before = keras.config.dtype_policy()
-  keras.config.set_dtype_policy(name or before)
-  try:
-    yield
-  finally:
-    keras.config.set_dtype_policy(before)
-
-
-def _settings(values, dataset):
-  return methods.Settings(
-      values, dataset,
-      make_encoder=lambda: _encoder(values, dataset),
-      make_optimizer=lambda rate: _optimizer(rate, values),
-      images_per_step=images_per_step(values, dataset))
-
-
-def _encoder(values, dataset):
-  encoder = encoders.ENCODERS[values.encoder](
-      dataset.image_shape, values.representation_size, values.weight_decay)
-  if values.synchronized_batch_norm:
-    encoders.synchronize_batch_norm(encoder)
-  return encoder
-
-
-def _optimizer(initial_rate, values):
-  """SGD with momentum and a step decay, gradients clipped variable by variable."""
-  steps = values.epochs * values.steps_per_epoch
-  boundaries = [round(float(at) * steps) for at in values.decay_at]
-  rates = [initial_rate * 0.1**i for i in range(len(boundaries) + 1)]
-  rate = keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
-  return keras.optimizers.SGD(
-      rate if boundaries else initial_rate, momentum=_MOMENTUM,
-      clipnorm=_GRADIENT_NORM)

@@ -23,7 +23,7 @@ def test_a_pass_over_the_data_has_no_image_twice_and_keeps_labels():
     np.testing.assert_array_equal(ids, images % 4)
 
 
-def test_passes_differ_in_order_and_in_what_is_left_over():
+def test_passes_differ_in_order_and_in_the_images_dropped():
   drawn = [np.concatenate([images for images, _ in stream(start=4 * i, count=4)])
            for i in range(30)]
   assert len({tuple(images) for images in drawn}) == 30
@@ -38,11 +38,11 @@ def test_a_stream_resumes_at_any_batch(start):
     np.testing.assert_array_equal(ids, resumed_ids)
 
 
-def test_seeds_have_orders_of_their_own():
+def test_each_seed_has_its_own_order():
   assert not np.array_equal(stream(seed=0)[0][0], stream(seed=1)[0][0])
 
 
-def test_augmentation_belongs_to_the_batch():
+def test_augmentation_repeats_with_the_batch_and_varies_between_images():
   images = np.tile(np.random.default_rng(0).integers(
       256, size=[1, 8, 8, 3], dtype=np.uint8), [6, 1, 1, 1])
   data = batches.batch_dataset(
@@ -58,10 +58,7 @@ def test_batches_have_a_static_shape():
       tf.TensorSpec([5, 1, 1, 1], tf.uint8), tf.TensorSpec([5], tf.int32))
 
 
-def test_a_batch_larger_than_the_data_is_refused():
-  with pytest.raises(UserError, match='24 images cannot be drawn from 23'):
-    batches.batch_dataset(IMAGES, CLASS_IDS, 24, seed=0)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+@pytest.mark.parametrize('batch_size', [0, 24])
+def test_a_batch_that_is_empty_or_larger_than_the_data_is_refused(batch_size):
+  with pytest.raises(UserError, match=f'{batch_size} images from 23'):
+    batches.batch_dataset(IMAGES, CLASS_IDS, batch_size, seed=0)

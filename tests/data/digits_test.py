@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from sklearn import datasets as sklearn_datasets
 
 from dble_tf.data import digits
@@ -18,11 +17,7 @@ def test_train_and_test_are_all_digits_once_with_their_labels():
   assert names == list('0123456789')
 
 
-def test_every_digit_is_in_test_in_proportion():
+def test_the_test_split_is_stratified():
   _, (_, test_ids), _ = digits.load_arrays()
   counts = np.bincount(test_ids)
   assert counts.min() >= 57 and counts.max() <= 62
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

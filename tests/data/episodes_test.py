@@ -71,15 +71,15 @@ def test_episodes_differ_between_indices_and_between_seeds():
   assert not np.array_equal(first(0), second(0))
 
 
-def test_classes_and_examples_are_drawn_evenly():
+def test_classes_and_examples_are_drawn_uniformly():
   class_ids = np.repeat(np.arange(6), [10, 10, 10, 10, 10, 20])
   sampler = episodes.EpisodeSampler(class_ids, 2, 3, seed=0)
   draws = tf.stack([sampler(i) for i in range(3000)]).numpy()
-  # Every class is as likely, at either place of the episode.
-  for place in range(2):
-    counts = np.bincount(class_ids[draws[:, place, 0]], minlength=6)
+  # All classes are equally likely, at either position in the episode.
+  for way in range(2):
+    counts = np.bincount(class_ids[draws[:, way, 0]], minlength=6)
     assert stats.chisquare(counts).pvalue > 1e-3
-  # Within the large class, every example is as likely to come first.
+  # Within the large class, all examples are equally likely to come first.
   firsts = draws[:, :, 0].ravel()
   firsts = firsts[class_ids[firsts] == 5]
   assert stats.chisquare(np.bincount(firsts - 50, minlength=20)).pvalue > 1e-3
@@ -99,7 +99,7 @@ def test_augmentation_repeats_with_the_index_and_varies_between_indices():
   sampler = episodes.EpisodeSampler(class_ids, 2, 2, seed=0)
   images = np.random.default_rng(0).integers(
       256, size=[4, 8, 8, 3], dtype=np.uint8)
-  images[:] = images[0]  # All alike: what differs comes from augmentation.
+  images[:] = images[0]  # Identical, so that only augmentation makes a difference.
   dataset = episodes.episode_dataset(
       images, sampler, 1, augmentation_policy='crop_flip')
   once, again = (list(dataset.take(3).as_numpy_iterator()) for _ in range(2))
@@ -109,16 +109,14 @@ def test_augmentation_repeats_with_the_index_and_varies_between_indices():
 
 
 @pytest.mark.parametrize('class_ids, shape, message', [
-    ([], (2, 2), 'empty'),
-    ([0, 0, 1, 1], (3, 2), '3 ways need as many classes; the data has 2'),
+    ([], (2, 2), 'empty split'),
+    ([0, 0, 1, 1], (0, 2), 'num_ways'),
+    ([0, 0, 1, 1], (2, 0), '0 images each'),
+    ([0, 0, 1, 1], (3, 2), 'need 3 classes, but the data has 2'),
     ([0, 0, 0, 1, 1, 1, 1], (2, 4), 'Class 0 has 3 examples'),
     ([0, 0, 2, 2], (2, 2), 'Class 1 has 0 examples'),
 ])
-def test_what_cannot_be_sampled_is_refused_at_once(class_ids, shape, message):
+def test_impossible_episodes_are_refused_at_construction(class_ids, shape, message):
   with pytest.raises(UserError, match=message):
     episodes.EpisodeSampler(
         np.array(class_ids, np.int32), *shape, seed=0)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dble_tf.data import image_bytes
 
-GREY, COLOUR = (8, 8, 1), (6, 5, 3)
+GRAY, COLOR = (8, 8, 1), (6, 5, 3)
 RNG = np.random.default_rng(0)
 
 
@@ -21,17 +21,17 @@ def decoder(shape):
       input_signature=[tf.TensorSpec([None], tf.string)])
 
 
-DECODERS = {shape: decoder(shape) for shape in (GREY, COLOUR)}
+DECODERS = {shape: decoder(shape) for shape in (GRAY, COLOR)}
 
 
-def decode(*files, shape=COLOUR):
+def decode(*files, shape=COLOR):
   images = DECODERS[shape](tf.constant(files, tf.string)).numpy()
   assert images.shape == (len(files), *shape) and images.dtype == np.uint8
   return images
 
 
 def encoded(image, form='PNG', **options):
-  """A file of an array, or of a PIL image, written by PIL."""
+  """The file, written by PIL, of an array or a PIL image."""
   if isinstance(image, np.ndarray):
     image = Image.fromarray(image.squeeze())
   buffer = io.BytesIO()
@@ -43,38 +43,38 @@ def noise(*shape):
   return RNG.integers(256, size=shape, dtype=np.uint8)
 
 
-def test_images_of_the_right_size_stay_as_they_are():
-  images = noise(3, *COLOUR)
+def test_images_of_the_right_size_are_unchanged():
+  images = noise(3, *COLOR)
   np.testing.assert_array_equal(decode(*map(encoded, images)), images)
-  # Every level of grey.
-  levels = np.arange(256, dtype=np.uint8).reshape(4, *GREY)
-  np.testing.assert_array_equal(decode(*map(encoded, levels), shape=GREY), levels)
+  # All gray levels.
+  levels = np.arange(256, dtype=np.uint8).reshape(4, *GRAY)
+  np.testing.assert_array_equal(decode(*map(encoded, levels), shape=GRAY), levels)
 
 
 def test_an_empty_batch_gives_an_empty_batch():
-  assert decode().shape == (0, *COLOUR)
+  assert decode().shape == (0, *COLOR)
 
 
-def test_a_jpeg_is_decoded_as_another_library_does():
-  gradient = np.linspace(0, 255, 90).reshape(COLOUR).astype(np.uint8)
+def test_a_jpeg_is_decoded_as_by_pil():
+  gradient = np.linspace(0, 255, 90).reshape(COLOR).astype(np.uint8)
   file = encoded(gradient, 'JPEG')
   expected = np.asarray(Image.open(io.BytesIO(file)))
-  # TensorFlow's inverse cosine transform is the quick one.
+  # TensorFlow uses a fast, less exact inverse cosine transform.
   assert np.abs(decode(file)[0].astype(int) - expected).max() <= 12
 
 
-def test_grey_becomes_colour_and_colour_grey():
-  grey = noise(6, 5)
+def test_grayscale_and_rgb_are_converted_into_each_other():
+  gray = noise(6, 5)
   np.testing.assert_array_equal(
-      decode(encoded(grey))[0], np.repeat(grey[..., np.newaxis], 3, axis=-1))
-  colour = noise(8, 8, 3)
-  luma = colour @ [0.2989, 0.587, 0.114]
-  answer = decode(encoded(colour), shape=GREY)[0, ..., 0]
+      decode(encoded(gray))[0], np.repeat(gray[..., np.newaxis], 3, axis=-1))
+  color = noise(8, 8, 3)
+  luma = color @ [0.2989, 0.587, 0.114]
+  answer = decode(encoded(color), shape=GRAY)[0, ..., 0]
   assert np.abs(answer - luma).max() <= 1
 
 
-def test_a_million_pixels_are_all_seen_when_they_are_resized():
-  # PIL's filter widens with the reduction too; without that, few pixels would count.
+def test_every_pixel_of_a_large_image_counts_when_it_is_resized():
+  # PIL's filter also widens with the reduction; otherwise few pixels would count.
   large = noise(1000, 1100, 3)
   expected = np.asarray(Image.fromarray(large).resize((5, 6), Image.BILINEAR))
   answer = decode(encoded(large))[0].astype(int)
@@ -84,14 +84,14 @@ def test_a_million_pixels_are_all_seen_when_they_are_resized():
 
 def test_small_images_are_enlarged():
   answer = decode(encoded(np.full([1, 1, 3], 77, np.uint8)))
-  np.testing.assert_array_equal(answer, np.full([1, *COLOUR], 77))
+  np.testing.assert_array_equal(answer, np.full([1, *COLOR], 77))
 
 
-def test_transparency_is_ignored_and_of_16_bits_the_upper_are_taken():
-  image = noise(*COLOUR[:2], 4)
+def test_transparency_and_the_lower_8_of_16_bits_are_ignored():
+  image = noise(*COLOR[:2], 4)
   np.testing.assert_array_equal(decode(encoded(image))[0], image[..., :3])
   for channels in (1, 2, 3, 4):
-    deep = RNG.integers(65536, size=[*COLOUR[:2], channels], dtype=np.uint16)
+    deep = RNG.integers(65536, size=[*COLOR[:2], channels], dtype=np.uint16)
     expected = (deep >> 8)[..., :3] if channels > 2 else np.repeat(
         deep[..., :1] >> 8, 3, axis=-1)
     np.testing.assert_array_equal(
@@ -99,15 +99,15 @@ def test_transparency_is_ignored_and_of_16_bits_the_upper_are_taken():
 
 
 @pytest.mark.parametrize('mode', ['1', 'P', 'LA', 'L'])
-def test_other_kinds_of_png_are_decoded_as_another_library_does(mode):
-  image = Image.fromarray(noise(*COLOUR)).convert(mode)
+def test_other_modes_of_png_are_decoded_as_by_pil(mode):
+  image = Image.fromarray(noise(*COLOR)).convert(mode)
   np.testing.assert_array_equal(
       decode(encoded(image))[0], np.asarray(image.convert('RGB')))
 
 
-@pytest.mark.parametrize('shape', [COLOUR, GREY])
+@pytest.mark.parametrize('shape', [COLOR, GRAY])
 def test_a_cmyk_jpeg_is_decoded(shape):
-  # Cyan, which is no red; and all of it, so that JPEG blurs nothing.
+  # Cyan: no red. The image is uniform so that JPEG does not blur it.
   file = encoded(Image.new('CMYK', shape[1::-1], (255, 0, 0, 0)), 'JPEG', quality=100)
   answer = decode(file, shape=shape)[0].astype(int)
   expected = [0, 255, 255] if shape[-1] == 3 else [0.701 * 255]
@@ -115,18 +115,18 @@ def test_a_cmyk_jpeg_is_decoded(shape):
 
 
 @pytest.mark.parametrize('file, message', [
-    (b'', 'no PNG or JPEG image'),
-    (b'hello, this is a letter', 'no PNG or JPEG image'),
-    (b'\x89PNG\r\n\x1a\n', 'no PNG or JPEG image'),
-    (encoded(noise(6, 5, 3), 'GIF'), 'no PNG or JPEG image'),
-    (encoded(noise(6, 5, 3), 'BMP'), 'no PNG or JPEG image'),
-    (encoded(noise(6, 5, 3), 'WEBP'), 'no PNG or JPEG image'),
+    (b'', 'not a PNG or JPEG image'),
+    (b'hello, this is a letter', 'not a PNG or JPEG image'),
+    (b'\x89PNG\r\n\x1a\n', 'not a PNG or JPEG image'),
+    (encoded(noise(6, 5, 3), 'GIF'), 'not a PNG or JPEG image'),
+    (encoded(noise(6, 5, 3), 'BMP'), 'not a PNG or JPEG image'),
+    (encoded(noise(6, 5, 3), 'WEBP'), 'not a PNG or JPEG image'),
     (encoded(noise(6, 5, 3))[:-1], 'Invalid PNG'),
     (encoded(noise(6, 5, 3))[:30], 'Invalid PNG'),
     (encoded(noise(60, 50, 3), 'JPEG')[:-200], 'JPEG'),
     (encoded(noise(60, 50, 3), 'JPEG')[:40], 'Invalid JPEG'),
 ])
-def test_what_is_no_whole_png_or_jpeg_is_refused(file, message):
+def test_anything_but_a_complete_png_or_jpeg_is_refused(file, message):
   with pytest.raises(tf.errors.InvalidArgumentError, match=message):
     decode(encoded(noise(6, 5, 3)), file)
 
@@ -148,9 +148,9 @@ def test_an_image_is_refused_by_the_size_it_claims(form, height, width):
     decode(file)
 
 
-def test_the_largest_image_that_is_taken_is_decoded():
+def test_the_largest_allowed_image_is_decoded():
   wide = Image.new('L', (50_000, 1000), 200)
-  np.testing.assert_array_equal(decode(encoded(wide)), np.full([1, *COLOUR], 200))
+  np.testing.assert_array_equal(decode(encoded(wide)), np.full([1, *COLOR], 200))
 
 
 WHOLE = [encoded(noise(6, 5, 3)), encoded(noise(9, 9)), encoded(noise(6, 5, 3), 'JPEG')]
@@ -158,7 +158,7 @@ WHOLE = [encoded(noise(6, 5, 3)), encoded(noise(9, 9)), encoded(noise(6, 5, 3), 
 
 @st.composite
 def damaged(draw):
-  """A file with some bytes cut, changed or put in."""
+  """A file with some bytes deleted, changed or inserted."""
   file = bytearray(draw(st.sampled_from(WHOLE)))
   for _ in range(draw(st.integers(1, 4))):
     start = draw(st.integers(0, len(file)))
@@ -169,12 +169,8 @@ def damaged(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.binary(max_size=60), damaged()))
-def test_any_bytes_are_an_image_or_an_error_that_says_they_are_none(file):
+def test_any_bytes_give_an_image_or_an_error_about_the_file(file):
   try:
     decode(file)
   except tf.errors.InvalidArgumentError as error:
     assert any(word in str(error) for word in ('PNG', 'JPEG', 'jpeg', 'pixels')), error
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -1,12 +1,17 @@
+import dataclasses
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from dble_tf.data import batches
+from dble_tf.data import episodes
 from dble_tf.data import splits
 from dble_tf.errors import UserError
 
 
 def arrays(counts, offset=0):
-  """Images whose single pixel pair tells the example's number."""
+  """Images of two pixels that encode the index of the example."""
   class_ids = np.repeat(np.arange(len(counts)), counts)
   numbers = np.arange(offset, offset + len(class_ids))
   images = np.stack([numbers // 256, numbers % 256], axis=1).astype(np.uint8)
@@ -20,13 +25,13 @@ def numbers(split):
 TRAIN, TEST = arrays([200, 100, 100]), arrays([2, 2, 2], offset=1000)
 
 
-def test_validation_is_a_part_of_train_in_proportion_to_the_classes():
+def test_validation_is_a_stratified_part_of_train():
   data = splits.from_arrays(TRAIN, TEST, validation_size=40)
   np.testing.assert_array_equal(np.bincount(data.validation.class_ids), [20, 10, 10])
   np.testing.assert_array_equal(np.bincount(data.train.class_ids), [180, 90, 90])
   together = np.concatenate([numbers(data.train), numbers(data.validation)])
   np.testing.assert_array_equal(np.sort(together), np.arange(400))
-  for split in (data.train, data.validation):  # Labels stay with their images.
+  for split in (data.train, data.validation):  # Images keep their labels.
     np.testing.assert_array_equal(split.class_ids, TRAIN[1][numbers(split)])
 
 
@@ -38,7 +43,7 @@ def test_the_seed_decides_what_is_held_out_and_never_touches_test():
   np.testing.assert_array_equal(numbers(a.test), numbers(c.test))
 
 
-def test_without_validation_train_stays_whole():
+def test_without_validation_the_train_split_is_complete():
   data = splits.from_arrays(TRAIN, TEST)
   assert len(data.train) == 400 and len(data.validation) == 0
 
@@ -50,7 +55,7 @@ def test_batches_hold_every_example_once_in_order():
   np.testing.assert_array_equal(seen, TRAIN[1])
 
 
-def test_grey_images_without_a_channel_get_one():
+def test_images_without_a_channel_axis_get_one():
   data = splits.from_arrays((TRAIN[0][..., 0], TRAIN[1]), TEST, class_names='abc')
   assert data.image_shape == (1, 2, 1)
   assert data.class_names == ('a', 'b', 'c')
@@ -62,20 +67,136 @@ def test_grey_images_without_a_channel_get_one():
     ({'train': (TRAIN[0][:, 0, 0, 0], TRAIN[1])}, r'shape \[400\]'),
     ({'train': (TRAIN[0][:5], TRAIN[1])}, '5 images but 400 labels'),
     ({'test': (TEST[0][:0], TEST[1][:0])}, 'test split is empty'),
-    ({'train': (TRAIN[0], TRAIN[1] - 1)}, 'integers from 0'),
-    ({'train': (TRAIN[0], TRAIN[1] + 0.5)}, 'integers from 0'),
-    ({'test': (np.zeros([6, 2, 2, 1], np.uint8), TEST[1])}, 'resize them to one'),
+    ({'train': (TRAIN[0], TRAIN[1] - 1)}, 'non-negative integers'),
+    ({'train': (TRAIN[0], TRAIN[1] + 0.5)}, 'non-negative integers'),
+    ({'test': (np.zeros([6, 2, 2, 1], np.uint8), TEST[1])}, 'Resize them to the same shape'),
     ({'class_names': ['a', 'b', 'c', 'd']}, r'no image of class 3 \(d\)'),
     ({'class_names': ['a', 'b']}, 'class id 2, but there are only 2 classes'),
-    ({'validation_size': 2}, 'at least one of each'),
-    ({'validation_size': 399}, 'at least one of each'),
+    ({'validation_size': 2}, 'at least one image per class'),
+    ({'validation_size': 399}, 'at least one image per class'),
     ({'train': arrays([9, 1]), 'test': arrays([1, 1]), 'validation_size': 4},
      'Class 1 has a single training image'),
 ])
-def test_what_is_wrong_with_the_data_is_said(change, message):
+def test_invalid_data_is_refused(change, message):
   with pytest.raises(UserError, match=message):
     splits.from_arrays(**{'train': TRAIN, 'test': TEST, **change})
 
 
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+def colored(policy='crop_flip'):
+  """Three classes of random images; those of a class share their top left value."""
+  class_ids = np.arange(24, dtype=np.int32) % 3
+  images = np.random.default_rng(0).integers(256, size=[24, 8, 9, 3], dtype=np.uint8)
+  images[:, 0, 0, 0] = class_ids
+  split = images, class_ids
+  return splits.from_arrays(split, split, augmentation_policy=policy)
+
+
+def taken(data, count):
+  return list(data.take(count).as_numpy_iterator())
+
+
+def test_episodes_are_those_of_the_sampler_with_the_augmentation_of_the_data_set():
+  data = colored()
+  sampler = episodes.EpisodeSampler(data.train.class_ids, 2, 3 + 4, seed=5)
+  expected = episodes.episode_dataset(
+      data.train.images, sampler, 2, augmentation_policy='crop_flip')
+  stream = data.episodes(3, 4, num_ways=2, episodes_per_step=2, seed=5)
+  assert stream.element_spec == tf.TensorSpec([2, 2, 7, 8, 9, 3], tf.uint8)
+  np.testing.assert_array_equal(taken(stream, 3), taken(expected, 3))
+
+
+def test_episodes_have_all_classes_and_one_episode_per_step_by_default():
+  (step,) = taken(colored('none').episodes(2, 1), 1)
+  assert step.shape == (1, 3, 3, 8, 9, 3)
+  marks = step[0, :, :, 0, 0, 0]
+  assert (marks == marks[:, :1]).all() and set(marks[:, 0]) == {0, 1, 2}
+
+
+def test_episodes_resume_at_any_step():
+  stream = lambda start: colored().episodes(1, 2, episodes_per_step=3, start=start)
+  np.testing.assert_array_equal(taken(stream(0), 6)[4:], taken(stream(4), 2))
+
+
+def test_episodes_and_batches_are_of_the_train_split_alone():
+  data = splits.from_arrays(TRAIN, TEST, validation_size=40)
+  pixels = np.concatenate([
+      np.concatenate(taken(data.episodes(50, 40), 5)).reshape(-1, 2),
+      np.concatenate([x for x, _ in taken(data.training_batches(36), 10)]).reshape(
+          -1, 2)])
+  seen = set(pixels[:, 0].astype(int) * 256 + pixels[:, 1])
+  assert seen == set(numbers(data.train))
+
+
+def test_training_batches_are_shuffled_with_the_augmentation_of_the_data_set():
+  data = colored()
+  expected = batches.batch_dataset(
+      data.train.images, data.train.class_ids, 5, 7, augmentation_policy='crop_flip')
+  stream = data.training_batches(5, seed=7)
+  assert stream.element_spec == (
+      tf.TensorSpec([5, 8, 9, 3], tf.uint8), tf.TensorSpec([5], tf.int32))
+  for batch, expected_batch in zip(taken(stream, 6), taken(expected, 6), strict=True):
+    np.testing.assert_array_equal(batch[0], expected_batch[0])
+    np.testing.assert_array_equal(batch[1], expected_batch[1])
+
+
+def test_training_batches_resume_at_any_step():
+  whole = taken(colored().training_batches(5), 7)[6]
+  (resumed,) = taken(colored().training_batches(5, start=6), 1)
+  np.testing.assert_array_equal(whole[0], resumed[0])
+  np.testing.assert_array_equal(whole[1], resumed[1])
+
+
+def test_vectors_can_stand_in_for_images():
+  class_ids = np.arange(12, dtype=np.int32) % 3
+  split = splits.Split(np.eye(12, dtype=np.float32), class_ids)
+  data = splits.Dataset(split, split, split, ('a', 'b', 'c'))
+  (step,) = taken(data.episodes(1, 2), 1)
+  assert step.shape == (1, 3, 3, 12)
+  rows = step.argmax(axis=-1)[0] % 3
+  assert (rows == rows[:, :1]).all()
+  vectors, ids = taken(data.training_batches(4), 1)[0]
+  np.testing.assert_array_equal(vectors.argmax(axis=-1) % 3, ids)
+
+
+def test_the_fingerprint_depends_on_the_content_alone():
+  data = splits.from_arrays(TRAIN, TEST, 'abc', 40)
+  reversed_train = TRAIN[0][::-1].copy()[::-1], TRAIN[1].astype(np.int64)
+  copy = splits.from_arrays(reversed_train, TEST, ['a', 'b', 'c'], 40)
+  assert data.fingerprint == copy.fingerprint
+  assert len(data.fingerprint) == 32 and int(data.fingerprint, 16)
+
+
+def changed(array, place, value):
+  array = array.copy()
+  array[place] = value
+  return array
+
+
+@pytest.mark.parametrize('change', [
+    {'train': (changed(TRAIN[0], (399, 0, 1, 0), 0), TRAIN[1])},
+    {'train': (TRAIN[0], changed(TRAIN[1], 0, 1))},
+    {'test': (changed(TEST[0], (0, 0, 0, 0), 9), TEST[1])},
+    {'test': (TEST[0], changed(TEST[1], 5, 0))},
+    {'test': (TEST[0][:-1], TEST[1][:-1])},
+    {'train': (TRAIN[0].reshape(-1, 2, 1, 1), TRAIN[1]),
+     'test': (TEST[0].reshape(-1, 2, 1, 1), TEST[1])},
+    {'class_names': ['a', 'b', 'd']},
+    {'class_names': ['ab', '', 'c']},
+    {'validation_size': 41},
+    {'seed': 1},
+])
+def test_the_fingerprint_changes_with_any_content(change):
+  original = {'train': TRAIN, 'test': TEST, 'class_names': 'abc', 'validation_size': 40}
+  assert (splits.from_arrays(**original).fingerprint
+          != splits.from_arrays(**{**original, **change}).fingerprint)
+
+
+def test_the_fingerprint_tells_splits_apart():
+  data = splits.from_arrays(TRAIN, TEST, validation_size=40)
+  swapped = dataclasses.replace(data, validation=data.test, test=data.validation)
+  assert data.fingerprint != swapped.fingerprint
+  # The boundary moves between two splits; the sequence of images stays the same.
+  a, b = (dataclasses.replace(
+      data, validation=splits.Split(TEST[0][:cut], TEST[1][:cut]),
+      test=splits.Split(TEST[0][cut:], TEST[1][cut:])) for cut in (2, 3))
+  assert a.fingerprint != b.fingerprint

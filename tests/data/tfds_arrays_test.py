@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
-from dble_tf import data as datasets
+from dble_tf.data import load
 from dble_tf.data import tfds_arrays
 from dble_tf.errors import UserError
 
@@ -67,20 +67,17 @@ def test_the_order_is_the_same_at_each_load(prepared):
 
 
 def test_load_gives_splits_and_the_augmentation_of_the_data_set(prepared):
-  data = datasets.load('mnist', prepared[0], validation_size=10)
+  data = load('mnist', prepared[0], validation_size=10)
   assert len(data.train) == 30 and len(data.validation) == 10 and len(data.test) == 20
   assert data.augmentation_policy == 'none'
   assert data.class_names == tuple('0123456789')
 
 
-def test_what_is_neither_prepared_nor_downloadable_says_how_to_prepare_it(tmp_path):
+def test_a_failed_download_says_how_to_prepare_the_data_set(tmp_path):
   with pytest.raises(UserError) as caught:
-    datasets.load('fashion_mnist', tmp_path)
+    load('fashion_mnist', tmp_path)
   message = str(caught.value)
   assert 'fashion_mnist is not prepared' in message
   assert str(tmp_path) in message
-  assert "datasets.load('fashion_mnist', 'DIR')" in message
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+  assert "load('fashion_mnist', data_dir='DIR')" in message
+  assert '--' not in message

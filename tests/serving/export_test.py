@@ -15,10 +15,11 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from tensorflow_serving.apis import prediction_log_pb2
 
+from dble_tf.data import from_arrays
+from dble_tf.errors import UserError
 from dble_tf.serving import export
 from dble_tf.serving import manifest
 from dble_tf.serving import warm_up
-from dble_tf.errors import UserError
 from tests import c_loader
 from tests import tiny
 
@@ -50,7 +51,7 @@ def saved_model(model, threshold, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def loaded(saved_model):
-  """Loaded as TF Serving loads it."""
+  """The export, loaded as TF Serving loads it."""
   return c_loader.Loaded(saved_model)
 
 
@@ -149,7 +150,7 @@ def test_every_warm_up_request_runs(saved_model, loaded):
       for size in (1, 8))
 
 
-# What no client should send
+# Bad requests
 
 BAD_SHAPES = st.lists(st.integers(0, 6), max_size=5).map(tuple).filter(
     lambda shape: shape[1:] != SHAPE)
@@ -191,7 +192,7 @@ def test_any_pixels_get_finite_answers(loaded, images):
 @example([b'']).via('an empty file')
 @example([tiny.as_png(tiny.IMAGES)[0][:-5]]).via('a truncated file')
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=4))
-def test_bytes_that_are_no_image_fail_their_request_and_nothing_else(
+def test_bytes_that_are_not_an_image_fail_their_request_and_nothing_else(
     loaded, expected, files):
   good = tiny.as_png(tiny.IMAGES[:1])
   with pytest.raises(c_loader.Error, match='PNG|JPEG'):
@@ -203,7 +204,7 @@ def test_bytes_that_are_no_image_fail_their_request_and_nothing_else(
 
 @st.composite
 def pictures(draw):
-  """A file of any kind, and its pixels where they can be told without decoding it."""
+  """Image files of any kind, each with its pixels if these are known exactly."""
   pixels = draw(arrays.arrays(np.uint8, SHAPE))
   mode = draw(st.sampled_from(['1', 'P', 'L', 'LA', 'RGB', 'RGBA', 'I;16', 'CMYK']))
   picture = Image.fromarray(pixels[..., 0])
@@ -236,7 +237,7 @@ def test_a_picture_of_any_kind_gets_the_answer_for_its_pixels(loaded, picture):
     (np.array([[b'abc']], object), r'image_bytes.* is not compatible .* \[\?\]'),
     (np.zeros([3], np.uint8), 'to be string but uint8'),
     (np.zeros([3], np.float32), 'to be string but float')])
-def test_what_is_no_list_of_files_is_refused(loaded, files, message):
+def test_anything_but_a_list_of_files_is_refused(loaded, files, message):
   with pytest.raises(c_loader.Error, match=message):
     loaded.run('serving_bytes', image_bytes=files)
 
@@ -261,6 +262,80 @@ def test_each_export_is_a_new_version_whatever_its_name(model, tmp_path):
   assert (first, second) == (tmp_path / 'tiny' / '8', tmp_path / 'renamed' / '9')
   config = (tmp_path / 'models.config').read_text()
   assert '/models/tiny"' in config and '/models/renamed"' in config
+
+
+def test_a_new_version_leaves_the_server_configuration_as_it_is(model, tmp_path):
+  export.export(model, tmp_path, name='tiny')
+  config = tmp_path / 'models.config'
+  tuned = config.read_text().replace(
+      'platform: "tensorflow"',
+      'platform: "tensorflow"  model_version_policy { specific { versions: 1 } }')
+  config.write_text(tuned)
+  export.export(model, tmp_path, name='tiny')
+  assert config.read_text() == tuned
+  export.export(model, tmp_path, name='other')
+  assert config.read_text().startswith(tuned.removesuffix('}\n'))
+  assert '/models/other"' in config.read_text()
+
+
+def test_a_lost_server_configuration_lists_all_models_again(model, tmp_path):
+  export.export(model, tmp_path, name='tiny')
+  (tmp_path / 'models.config').unlink()
+  export.export(model, tmp_path, name='other')
+  config = (tmp_path / 'models.config').read_text()
+  assert '/models/tiny"' in config and '/models/other"' in config
+
+
+def data_of(images):
+  class_ids = np.arange(len(images)) % 3
+  return from_arrays((images, class_ids), (images, class_ids), tiny.CLASS_NAMES)
+
+
+def warm_up_images(path):
+  """The images of an export's largest request for `serving_default`."""
+  records = tf.compat.v1.io.tf_record_iterator(str(path / warm_up.PATH))
+  requests = [prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+              for record in records]
+  return max((tf.make_ndarray(request.inputs['images']) for request in requests
+              if request.model_spec.signature_name == 'serving_default'), key=len)
+
+
+def test_class_names_and_warm_up_examples_come_from_the_data(model, tmp_path):
+  path = export.export(model, tmp_path, data_of(tiny.IMAGES))
+  content = json.loads((path / 'manifest.json').read_text())
+  assert content['class_names'] == list(tiny.CLASS_NAMES)
+  np.testing.assert_array_equal(warm_up_images(path), tiny.IMAGES[:8])
+
+
+def test_given_class_names_and_examples_go_before_those_of_the_data(model, tmp_path):
+  path = export.export(model, tmp_path, data_of(tiny.IMAGES), class_names='abc',
+                       examples=tiny.IMAGES[8:])
+  content = json.loads((path / 'manifest.json').read_text())
+  assert content['class_names'] == ['a', 'b', 'c']
+  np.testing.assert_array_equal(
+      warm_up_images(path), np.repeat(tiny.IMAGES[8:], 8, axis=0))
+
+
+def test_data_that_the_model_cannot_take_is_refused(model, tmp_path):
+  for images, shape in ((np.zeros([9, 8, 8, 1], np.uint8), r'\(8, 8, 1\)'),
+                        (np.zeros([9, 4, 4, 3], np.uint8), r'\(4, 4, 3\)')):
+    with pytest.raises(UserError, match=rf'\(4, 4, 1\), but the examples .*{shape}'):
+      export.export(model, tmp_path / 'export', data_of(images))
+  assert not (tmp_path / 'export').exists()
+
+
+def test_a_confidence_model_that_is_not_used_is_not_exported(model, tmp_path):
+  unused = tiny.model()
+  unused.sigma_scale.assign(0.0)
+  paths = [export.export(model, tmp_path, name='used'),
+           export.export(unused, tmp_path, name='unused')]
+  sizes = [sum(np.prod(shape, dtype=int) for _, shape in tf.train.list_variables(
+      str(path / 'variables' / 'variables'))) for path in paths]
+  assert sizes[0] - sizes[1] >= unused.confidence_model.count_params() > 0
+  answers = c_loader.Loaded(paths[1]).run('serving_default', images=tiny.IMAGES)
+  np.testing.assert_allclose(
+      answers['confidence'], unused.predict(tiny.IMAGES, verbose=0)['confidence'],
+      rtol=1e-4)
 
 
 def test_versions_are_the_numbers_in_their_order(tmp_path):
@@ -295,7 +370,7 @@ def test_a_failed_export_leaves_no_version(model, tmp_path, monkeypatch, broken)
 
 def test_without_the_serving_api_an_export_has_no_warm_up_and_says_so(
     model, tmp_path, monkeypatch):
-  monkeypatch.setattr(warm_up, 'predict_pb2', None)
+  monkeypatch.setitem(sys.modules, 'tensorflow_serving', None)
   path = export.export(model, tmp_path)
   assert not (path / 'assets.extra').exists()
   assert 'no warm-up requests' in (path / 'README.md').read_text()
@@ -306,7 +381,7 @@ def test_without_the_serving_api_an_export_has_no_warm_up_and_says_so(
 
 
 def test_an_export_without_centers_is_refused(tmp_path):
-  with pytest.raises(UserError, match='fit_centers'):
+  with pytest.raises(UserError, match='no class centers'):
     export.export(tiny.unfitted_model(), tmp_path / 'export')
   assert not (tmp_path / 'export').exists()
 
@@ -317,7 +392,3 @@ def test_keras_own_export_works_too(model, tmp_path):
   np.testing.assert_allclose(
       serve(tf.constant(tiny.IMAGES))['confidence'],
       model.predict(tiny.IMAGES, verbose=0)['confidence'], rtol=1e-4)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -64,13 +64,13 @@ def test_what_is_known_of_the_run_is_kept(directory):
 def test_risk_and_coverage_are_stated(directory):
   content, text = read(directory, abstention=ABSTENTION)
   assert content['threshold'] == 0.75 and content['abstention'] == ABSTENTION
-  assert '`confidence` is 0.75 or more' in text and 'a risk of 1 %.' in text
+  assert '`confidence` is at least 0.75' in text and 'a risk of 1 %.' in text
   assert '| validation, 2,000 | 90.00 % | 0.50 % |' in text
   assert '| test, 10,000 | 87.50 % | 1.25 % |' in text
 
 
 def test_a_threshold_that_accepts_all_or_nothing_is_stated(directory):
-  assert 'no target was given' in read(directory, threshold=0.0)[1]
+  assert 'no target was set' in read(directory, threshold=0.0)[1]
   everything = read(directory, threshold=0.0, abstention=ABSTENTION)[1]
   assert 'true for every answer' in everything and 'no target' not in everything
   judged = {'risk': None, 'coverage': 0.0, 'images': 5}
@@ -83,7 +83,3 @@ def test_a_threshold_that_accepts_all_or_nothing_is_stated(directory):
 def test_missing_warm_up_requests_are_stated(directory):
   assert 'no warm-up requests' in read(directory, warm_up_requests=0)[1]
   assert 'runs 6 warm-up requests' in read(directory)[1]
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

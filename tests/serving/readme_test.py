@@ -1,4 +1,4 @@
-"""What README says to type works with what an export writes."""
+"""The snippets of the README's section on serving work with an export."""
 
 import json
 import pathlib
@@ -9,20 +9,22 @@ import urllib.request
 import numpy as np
 import pytest
 
-from dble_tf.serving import export
-from launch import stand_in_server
+from dble_tf.serving.export import export
+from launch.benchmarks import stand_in_server
 from tests import rest_server
 from tests import tiny
 
-ROOT = pathlib.Path(__file__).parents[1]
-README = (ROOT / 'README.md').read_text().partition('## Serving')[2]
+ROOT = pathlib.Path(__file__).parents[2]
+README = next(
+    section for path in (ROOT / 'launch' / 'README.md', ROOT / 'README.md')
+    if path.exists() and (section := path.read_text().partition('## Serving')[2]))
 FILE = tiny.as_png(tiny.IMAGES)[0]
 
 
 @pytest.fixture(scope='module')
 def exported(tmp_path_factory):
   path = tmp_path_factory.mktemp('run') / 'export'
-  return export.export(tiny.model(), path, name='digits', class_names=tiny.CLASS_NAMES)
+  return export(tiny.model(), path, name='digits', class_names=tiny.CLASS_NAMES)
 
 
 @pytest.fixture(scope='module')
@@ -77,7 +79,3 @@ def test_the_grpc_request_is_answered(servable, expected, tmp_path):
       np.testing.assert_allclose(value, expected[name][0], rtol=1e-5)
     else:
       assert value == expected[name][0]
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dble_tf.serving import thresholds
-from dble_tf.abstention import Target
 from dble_tf.errors import UserError
+from dble_tf.serving import thresholds
+from dble_tf.serving.thresholds import Target
 
 CONFIDENCE = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
 IS_CORRECT = np.array([True, True, False, True, False])
@@ -27,7 +27,7 @@ def test_where_no_threshold_holds_the_risk_nothing_is_accepted():
       'risk': None, 'coverage': 0.0, 'images': 5}
 
 
-def test_right_answers_must_be_as_many_as_the_risk_is_small():
+def test_a_small_risk_takes_many_correct_answers():
   for count, is_held in ((98, False), (99, True)):
     threshold = thresholds.threshold(
         Target(risk=0.01), np.ones(count, bool), np.linspace(0.5, 1, count))
@@ -42,7 +42,7 @@ def test_at_least_the_coverage_is_accepted(coverage, expected):
   assert threshold == pytest.approx(expected)
 
 
-def test_a_share_that_is_a_whole_number_of_images_is_taken_as_that():
+def test_rounding_errors_in_a_coverage_do_not_add_an_image():
   # 0.07 * 100 is 7.000000000000001 in floating point.
   threshold = thresholds.threshold(
       Target(coverage=0.07), np.ones(100, bool), np.arange(100) / 100)
@@ -74,7 +74,7 @@ def test_without_a_target_everything_is_accepted():
       'risk': 0.4, 'coverage': 1.0, 'images': 5}
 
 
-def test_risk_and_coverage_are_shares_of_the_accepted_and_of_all():
+def test_risk_is_a_fraction_of_accepted_answers_and_coverage_of_all():
   assert thresholds.judge(0.65, IS_CORRECT, CONFIDENCE) == {
       'risk': pytest.approx(1 / 3), 'coverage': 0.6, 'images': 5}
 
@@ -89,8 +89,8 @@ def test_impossible_targets_are_refused(target, message):
     thresholds.threshold(target, IS_CORRECT, CONFIDENCE)
 
 
-def test_without_held_out_images_or_numbers_there_is_no_threshold():
-  with pytest.raises(UserError, match='--validation_size'):
+def test_missing_or_non_finite_confidences_are_refused():
+  with pytest.raises(UserError, match='validation split'):
     thresholds.threshold(Target(risk=0.1), np.array([], bool), np.array([]))
   with pytest.raises(UserError, match='diverged'):
     thresholds.threshold(Target(risk=0.1), np.array([True]), np.array([np.nan]))
@@ -113,7 +113,3 @@ def test_no_lower_threshold_holds_the_risk(answers, risk):
   assert chosen == thresholds.NOTHING or is_held(chosen)
   lower = confidence[confidence < chosen]
   assert not any(is_held(value) for value in lower)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

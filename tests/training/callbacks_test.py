@@ -1,3 +1,5 @@
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -5,43 +7,41 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from dble_tf import DBLE
+from dble_tf import encoders
+from dble_tf.data import load
 from dble_tf.training import callbacks
 from dble_tf.training import checkpoints
-from dble_tf import confidence_models
-from dble_tf import data as datasets
-from dble_tf import encoders
-from dble_tf.data import episodes
 
 STEPS = 6
 
 
 @pytest.fixture(scope='module')
 def digits():
-  return datasets.load('digits', validation_size=200)
+  return load('digits', validation_size=200)
 
 
-@pytest.fixture(scope='module')
-def model(digits):
+def make_model(digits, **arguments):
   keras.utils.set_random_seed(0)
-  model = DBLE(
-      encoders.mlp(digits.image_shape, 8),
-      confidence_models.confidence_mlp(8, hidden_units=8), 10, num_shots=2)
+  model = DBLE(encoders.mlp(digits.image_shape, 8), 10, num_shots=2, **arguments)
   model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.25))
   return model
 
 
+@pytest.fixture(scope='module')
+def model(digits):
+  return make_model(digits)
+
+
 @pytest.fixture
 def fit(digits, model):
-  sampler = episodes.EpisodeSampler(digits.train.class_ids, 10, 4, seed=0)
-  data = episodes.episode_dataset(digits.train.images, sampler, 1)
-
-  def run(*listeners, validates=False, **arguments):
+  def run(*listeners, validates=False, model=model, **arguments):
     if validates:
       arguments.update(
-          centers_data=digits.train.batches(500),
+          train_data=digits.train.batches(500),
           validation_data=digits.validation.batches(200))
-    return model.fit(data, steps_per_epoch=STEPS, verbose=0, callbacks=list(listeners),
-                     **arguments)
+    return model.fit(
+        digits.episodes(num_shots=2, num_queries=2), steps_per_epoch=STEPS, verbose=0,
+        callbacks=list(listeners), **arguments)
   return run
 
 
@@ -132,25 +132,23 @@ def test_before_validation_the_logs_and_metrics_of_training_are_kept(
   assert found.position.logs['prototype_loss'] != history['prototype_loss'][-1]
 
 
-def test_divergence_names_the_step_and_the_rates(digits):
-  model = DBLE(
-      encoders.mlp(digits.image_shape, 8),
-      confidence_models.confidence_mlp(8, hidden_units=8), 10, num_shots=2)
-  model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.25))
-
+def test_divergence_names_the_step_and_the_rates(fit, digits):
   class Poison(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
       if batch == 2:  # So the third step has no loss.
         kernel = self.model.theta[0]
         kernel.assign(np.nan * np.ones(kernel.shape))
 
-  sampler = episodes.EpisodeSampler(digits.train.class_ids, 10, 4, seed=0)
-  data = episodes.episode_dataset(digits.train.images, sampler, 1)
   with pytest.raises(
       callbacks.Diverged,
-      match=r'step 3: the loss is nan, at a learning rate of 0.1 \(theta\) and 0.25'):
-    model.fit(data, steps_per_epoch=STEPS, verbose=0,
-              callbacks=[Poison(), callbacks.StopOnDivergence()])
+      match=r'step 3: the loss is nan, with a learning rate of 0.1 \(theta\) and 0.25 '
+            r'\(phi\)'):
+    fit(Poison(), callbacks.StopOnDivergence(), model=make_model(digits))
+
+
+def test_without_a_confidence_model_there_is_one_learning_rate(digits):
+  model = make_model(digits, confidence_model=None)
+  assert callbacks.learning_rates(model) == {'theta': pytest.approx(0.1)}
 
 
 def test_weights_that_diverged_behind_a_finite_loss_are_not_saved(
@@ -165,23 +163,11 @@ def test_weights_that_diverged_behind_a_finite_loss_are_not_saved(
 
   store = checkpoints.Checkpoints(tmp_path / 'none')
   try:
-    with pytest.raises(callbacks.Diverged, match='weights are no numbers'):
+    with pytest.raises(callbacks.Diverged, match='non-finite weights'):
       fit(callbacks.StopOnDivergence(), Poison(), callbacks.Saving(store, STEPS))
   finally:
     model.set_weights(weights)
   assert not store.paths()
-
-
-def test_the_time_left_is_that_of_all_epochs(fit, clock, capsys):
-  fit(clock, callbacks.TimeLeft(epochs=21, steps_per_epoch=STEPS), epochs=2)
-  # After the first epoch, 20 of 6 minutes.
-  assert capsys.readouterr().out == '2 h 0 min left\n'
-
-
-@pytest.mark.parametrize('seconds, text', [
-    (59.4, '59 s'), (100, '2 min'), (3599, '1 h 0 min'), (90061, '25 h 1 min')])
-def test_durations_are_for_people(seconds, text):
-  assert callbacks.duration(seconds) == text
 
 
 def read(directory):
@@ -209,29 +195,60 @@ def test_curves_show_training_and_calibration(fit, digits, tmp_path):
   assert train['epoch_learning_rate'][0] == pytest.approx(0.1)
   assert train['epoch_confidence_learning_rate'][1] == pytest.approx(0.25)
   assert validation.keys() == {
-      'epoch_accuracy', 'epoch_ece', 'epoch_nll', 'reliability', 'sigma'}
-  np.testing.assert_allclose(
-      [validation['epoch_ece'][epoch] for epoch in (0, 1)], history['val_ece'],
-      rtol=1e-6)
+      'epoch_loss', 'epoch_accuracy', 'epoch_ece', 'epoch_nll', 'reliability', 'sigma'}
+  for name in ('loss', 'accuracy', 'ece', 'nll'):
+    np.testing.assert_allclose(
+        [validation[f'epoch_{name}'][epoch] for epoch in (0, 1)],
+        history[f'val_{name}'], rtol=1e-6)
   # Left and right edges and counts: of 20 images with 8 dimensions each.
   assert validation['sigma'][1][:, 2].sum() == 20 * 8
   width, height, png = validation['reliability'][1]
   assert tf.io.decode_png(png).shape[:2] == (int(height), int(width))
 
 
+def test_models_without_sigma_have_all_other_curves(fit, digits, tmp_path):
+  fit(callbacks.Curves(tmp_path, sigma_images=digits.validation.images[:20]),
+      model=make_model(digits, confidence_model=None), validates=True)
+  train, _ = read(tmp_path / 'train')
+  validation, _ = read(tmp_path / 'validation')
+  assert train.keys() == {
+      'epoch_loss', 'epoch_prototype_loss', 'epoch_error_rate', 'epoch_learning_rate'}
+  assert validation.keys() == {
+      'epoch_loss', 'epoch_accuracy', 'epoch_ece', 'epoch_nll', 'reliability'}
+
+
+def test_curves_are_on_disk_before_a_checkpoint_marks_the_epoch_as_done(fit, tmp_path):
+  found = []
+
+  class Store(Recorder):
+    def save(self, model, position, metrics=None):
+      train, _ = read(tmp_path / 'train')
+      validation, _ = read(tmp_path / 'validation')
+      found.append((set(train['epoch_loss']), set(validation['epoch_loss'])))
+
+  fit(callbacks.Curves(tmp_path), callbacks.Saving(Store(), STEPS), validates=True,
+      epochs=2)
+  assert found == [({0}, {0}), ({0, 1}, {0, 1})]
+
+
 def test_continued_curves_have_each_epoch_once(fit, tmp_path):
-  fit(callbacks.Curves(tmp_path), epochs=3)
-  second = fit(callbacks.Curves(tmp_path, first_epoch=1), initial_epoch=1, epochs=3)
-  curves, events = read(tmp_path / 'train')
-  assert [event.step for event in events.Tensors('epoch_loss')] == [0, 1, 2]
-  assert [curves['epoch_loss'][epoch] for epoch in (1, 2)] == pytest.approx(
-      second.history['loss'])
+  class Kill(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+      if epoch == 2:
+        raise InterruptedError  # So the files are not closed.
+
+  with pytest.raises(InterruptedError):
+    fit(callbacks.Curves(tmp_path), Kill(), epochs=3, validates=True)
+  time.sleep(1.0)  # Processes begin in different seconds, which name their files.
+  second = fit(callbacks.Curves(tmp_path, first_epoch=1), initial_epoch=1, epochs=3,
+               validates=True)
+  for directory, name in (('train', 'loss'), ('validation', 'val_loss')):
+    curves, events = read(tmp_path / directory)
+    assert [event.step for event in events.Tensors('epoch_loss')] == [0, 1, 2]
+    assert [curves['epoch_loss'][epoch] for epoch in (1, 2)] == pytest.approx(
+        second.history[name])
 
 
 def test_steps_can_be_profiled(fit, tmp_path):
   fit(callbacks.Curves(tmp_path, profile_batch=(2, 3)))
   assert list(tmp_path.glob('train/plugins/profile/*/*.xplane.pb'))
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

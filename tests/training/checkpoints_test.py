@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dble_tf import ConfidenceModel
 from dble_tf import DBLE
-from dble_tf.training import checkpoints
-from dble_tf import confidence_models
 from dble_tf import encoders
 from dble_tf.errors import UserError
+from dble_tf.training import checkpoints
 
 EPISODES = np.random.default_rng(0).integers(
     0, 256, [6, 1, 3, 4, 4, 4, 1], np.uint8)  # Six batches of an episode.
@@ -21,8 +21,8 @@ EPISODES = np.random.default_rng(0).integers(
 def make_model(seed=0, dim=4):
   keras.utils.set_random_seed(seed)
   model = DBLE(
-      encoders.mlp([4, 4, 1], dim),
-      confidence_models.confidence_mlp(dim, hidden_units=5), num_classes=3, num_shots=2)
+      encoders.mlp([4, 4, 1], dim), num_classes=3, num_shots=2,
+      confidence_model=ConfidenceModel(dim, hidden_units=5))
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9),
                 keras.optimizers.Adam(0.01))
   return model
@@ -85,7 +85,7 @@ def test_a_run_in_one_piece_and_one_from_a_checkpoint_are_the_same(trained, tmp_
 
 def test_seeds_of_dropout_are_in_it(trained, tmp_path):
   path = checkpoints.Checkpoints(tmp_path).save(trained, position(3))
-  seeds = [layer.seed_generator.state.numpy() for layer in trained.candidates[0].layers
+  seeds = [layer.seed_generator.state.numpy() for layer in trained.confidence_model.layers
            if isinstance(layer, keras.layers.Dropout)]
   arrays = np.load(path)
   held = [arrays[name] for name in arrays if arrays[name].dtype == seeds[0].dtype]
@@ -134,7 +134,7 @@ def test_behind_validation_takes_the_place_of_before_it(trained, tmp_path):
   assert store.newest().position[:2] == (1, 0)
 
 
-def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
+def test_non_finite_weights_are_never_saved(tmp_path):
   model = make_model()
   store = checkpoints.Checkpoints(tmp_path)
   store.save(model, position(3))
@@ -209,6 +209,3 @@ def test_a_file_is_a_plain_archive_of_arrays(trained, tmp_path):
     assert json.loads(str(file['facts']))['settings'] == '--seed=1'
     assert int(file['optimizer/0']) == 3  # Its iterations.
 
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -2,9 +2,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from dble_tf.training import strategies
+from dble_tf import DBLE
 from dble_tf.errors import UserError
-from dble_tf.prototypical import Prototypical
+from dble_tf.training import strategies
 
 # While tests are collected: TensorFlow cannot divide the CPU once it is at work.
 strategies.virtual_devices(4)
@@ -85,16 +85,15 @@ def test_virtual_devices_are_replicas():
 
 
 def test_a_tpu_that_is_not_there_is_an_error_for_people():
-  with pytest.raises(UserError, match='TPU local cannot be reached.*requirements-tpu'):
+  with pytest.raises(UserError, match='connect to the TPU local.*tensorflow-tpu'):
     strategies.make_strategy('tpu')
 
 
 @pytest.mark.parametrize('arguments, message', [
-    ({'choice': 'all'}, "not 'all'"),
-    ({'choice': 'multi_worker'}, 'several GPU hosts.*--strategy=mirrored.*--strategy=tpu'),
-    ({'choice': 'none', 'tpu': 'local'}, 'for --strategy=tpu'),
-    ({'choice': 'none', 'num_virtual_devices': 2}, 'try them with --strategy=mirrored'),
-    ({'choice': 'auto', 'tpu': 'x', 'num_virtual_devices': 2}, 'parts of the CPU'),
+    ({'choice': 'all'}, "one of auto, none, mirrored, tpu, not 'all'"),
+    ({'choice': 'none', 'tpu': 'local'}, "tpu='local' needs choice='tpu' or 'auto'"),
+    ({'choice': 'none', 'num_virtual_devices': 2}, "use it with choice='mirrored'"),
+    ({'choice': 'auto', 'tpu': 'x', 'num_virtual_devices': 2}, 'without tpu'),
 ])
 def test_choices_that_cannot_be_are_refused(arguments, message):
   with pytest.raises(UserError, match=message):
@@ -103,7 +102,7 @@ def test_choices_that_cannot_be_are_refused(arguments, message):
 
 def test_virtual_devices_cannot_come_later():
   tf.constant(0)
-  with pytest.raises(UserError, match='at work already'):
+  with pytest.raises(UserError, match='can no longer divide the CPU'):
     strategies.virtual_devices(3)
   assert len(strategies.virtual_devices(4)) == 4
 
@@ -115,18 +114,21 @@ def test_compilation_is_by_device_unless_forced():
     assert strategies.jit_compile('auto', strategy) == 'auto'
     assert strategies.jit_compile('false', strategy) is False
   assert strategies.jit_compile('true', one) is True
-  with pytest.raises(UserError, match='one device at a time'):
+  with pytest.raises(UserError, match='for a single device'):
     strategies.jit_compile('true', several)
+  with pytest.raises(UserError, match="not 'yes'"):
+    strategies.jit_compile('yes', one)
 
 
 def test_auto_compiles_for_one_gpu_and_nothing_else(monkeypatch):
   encoder = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
-  model = Prototypical(encoder, num_classes=2, num_shots=None)
+  model = DBLE(encoder, num_classes=2, num_shots=None, confidence_model=None)
   model.compile(jit_compile=strategies.jit_compile('auto', model.distribute_strategy))
   assert model.jit_compile is False
   with strategies.make_strategy('mirrored').scope():
-    shared = Prototypical(
-        keras.models.clone_model(encoder), num_classes=2, num_shots=None)
+    shared = DBLE(
+        keras.models.clone_model(encoder), num_classes=2, num_shots=None,
+        confidence_model=None)
   monkeypatch.setattr(tf.config, 'list_physical_devices', lambda *_: [
       tf.config.PhysicalDevice(f'/physical_device:{kind}:0', kind)
       for kind in ('CPU', 'GPU')])
@@ -135,6 +137,3 @@ def test_auto_compiles_for_one_gpu_and_nothing_else(monkeypatch):
   assert model.jit_compile is True
   assert shared.jit_compile is False
 
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
