@@ -1,5 +1,6 @@
 """The base of every method: how images are answered, calibrated and judged."""
 
+import inspect
 from typing import Any, NamedTuple
 
 import keras
@@ -152,10 +153,10 @@ class Classifier(keras.Model):
       raise UserError(
           f'{type(self).__name__} is calibrated on images that the encoder was not '
           'trained on: pass them as held_out.')
+    if self.needs_held_out and not isinstance(held_out, Representations):
+      held_out = self.represent(held_out, verbose)
     self.fit_train(train, verbose)
     if self.needs_held_out:
-      if not isinstance(held_out, Representations):
-        held_out = self.represent(held_out, verbose)
       self.fit_held_out(held_out)
 
   def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
@@ -228,8 +229,12 @@ class Classifier(keras.Model):
     checks.require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
     if train_data is not None:
       checks.require_labelled_batches(train_data)
+      held_out = None
+      if self.needs_held_out and validation_data is not None:
+        held_out = _batches(validation_data)
+        checks.require_labelled_batches(held_out)
       self._calibrate_before_validation = self._calibration(
-          train_data, validation_data, int(verbose in ('auto', 1)))
+          train_data, held_out, int(verbose in ('auto', 1)))
     try:
       history = super().fit(
           x, y, validation_data=validation_data, verbose=verbose, **kwargs)
@@ -239,21 +244,21 @@ class Classifier(keras.Model):
       self._calibrate_before_validation = None
     return history
 
-  def _calibration(self, train_data, validation_data, verbose):
-    """A function that calibrates, where theta has moved since it last did."""
+  def _calibration(self, train_data, held_out, verbose):
+    """A function that calibrates, where weights have moved since it last did."""
     calibrated_with = None
 
     def calibrate():
       nonlocal calibrated_with
       # Not steps: averaged weights replace theta's behind the last one.
-      weights = [keras.ops.convert_to_numpy(variable)
-                 for variable in (*self.theta, *self.moving_statistics)]
+      weights = [keras.ops.convert_to_numpy(variable) for variable in (
+          *self.trainable_variables, *self.moving_statistics)]
       if calibrated_with is None or not all(
           map(np.array_equal, weights, calibrated_with)):
         self.forget_calibration()
         self.fit_train(train_data, verbose)
-        if self.needs_held_out and validation_data is not None:
-          self.fit_held_out(self.represent(_batches(validation_data), verbose))
+        if held_out is not None:
+          self.fit_held_out(self.represent(held_out, verbose))
         calibrated_with = weights
 
     return calibrate
@@ -319,16 +324,19 @@ class Classifier(keras.Model):
 
   @classmethod
   def from_config(cls, config, custom_objects=None):
-    arguments = {
+    # Before anything is deserialized: parts of another version may fail on their own.
+    known = {name for base in cls.__mro__ if '__init__' in vars(base)
+             for name in inspect.signature(base.__init__).parameters}
+    unknown = sorted(config.keys() - known)
+    if unknown:
+      raise UserError(
+          f'This {cls.__name__} was saved by another version of dble_tf, with arguments '
+          f'that this one does not know ({", ".join(unknown)}): load it with the version '
+          'that saved it, or train again.')
+    return cls(**{
         name: keras.saving.deserialize_keras_object(
             value, custom_objects=custom_objects)
-        for name, value in config.items()}
-    try:
-      return cls(**arguments)
-    except TypeError as error:
-      raise UserError(
-          f'This {cls.__name__} was saved by another version of dble_tf ({error}): load '
-          'it with the version that saved it, or train again.') from error
+        for name, value in config.items()})
 
 
 def _represent(model, images, class_ids):

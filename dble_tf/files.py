@@ -47,5 +47,10 @@ def remove_incomplete(directory: epath.Path) -> None:
   """Removes the temporary files of killed processes from a directory, if it exists."""
   if directory.is_dir():
     for path in directory.iterdir():
-      if path.name.startswith(_PREFIX):
+      if is_incomplete(path):
         remove(path)
+
+
+def is_incomplete(path: epath.Path) -> bool:
+  """Whether this is a temporary file of `replacing`."""
+  return path.name.startswith(_PREFIX)

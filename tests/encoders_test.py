@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -5,6 +7,11 @@ import tensorflow as tf
 
 from dble_tf import encoders
 from dble_tf.errors import UserError
+
+
+@functools.cache
+def built(name, size, dim=512):
+  return encoders.ENCODERS[name]([size, size, 3], dim)
 
 
 def layers_of(model, kind):
@@ -32,7 +39,7 @@ def test_mlp_is_784_512_512_and_linear_at_the_end():
 
 
 def test_vgg11_has_eight_convolutions_with_batch_norm_and_relu():
-  model = encoders.vgg11([32, 32, 3])
+  model = built('vgg11', 32)
   convolutions = layers_of(model, keras.layers.Conv2D)
   assert [layer.filters for layer in convolutions] == [
       64, 128, 256, 256, 512, 512, 512, 512]
@@ -46,7 +53,7 @@ def test_vgg11_has_eight_convolutions_with_batch_norm_and_relu():
 
 @pytest.mark.parametrize('size, blocks, width', [(32, 24, 256), (64, 16, 512)])
 def test_thin_resnet_has_bottleneck_blocks_for_its_image_size(size, blocks, width):
-  model = encoders.thin_resnet([size, size, 3])
+  model = built('thin_resnet', size)
   additions = layers_of(model, keras.layers.Add)
   assert len(additions) == blocks
   assert additions[-1].output.shape == (None, 8, 8, width)
@@ -70,7 +77,7 @@ def bottleneck_parameters(width_in, filters, blocks):
 
 
 def test_thin_resnet_has_about_a_million_parameters():
-  small, large = (encoders.thin_resnet([size, size, 3]) for size in (32, 64))
+  small, large = (built('thin_resnet', size) for size in (32, 64))
   stem = 9 * 3 * 16 + 2 * 16
   assert trainable_parameters(small) == (
       stem + bottleneck_parameters(16, 16, 8) + bottleneck_parameters(64, 32, 8)
@@ -83,7 +90,7 @@ def test_thin_resnet_has_about_a_million_parameters():
 
 @pytest.mark.parametrize('size', [32, 64])
 def test_resnet50_has_the_parameters_of_the_original_but_for_its_stem(size):
-  model = encoders.resnet50([size, size, 3], dim=2048)
+  model = built('resnet50', size, dim=2048)
   by_hand = (
       9 * 3 * 64 + 2 * 64 + bottleneck_parameters(64, 64, 3)
       + bottleneck_parameters(256, 128, 4) + bottleneck_parameters(512, 256, 6)
@@ -92,14 +99,14 @@ def test_resnet50_has_the_parameters_of_the_original_but_for_its_stem(size):
   # a 3x3 in place of the 7x7 stem.
   published = 25_557_032 - (2048 * 1000 + 1000) - (49 - 9) * 3 * 64
   assert trainable_parameters(model) == by_hand == published == 23_500_352
-  # With a linear layer where the width of the last stage is not the asked one.
-  projected = encoders.resnet50([size, size, 3], dim=512)
+  # Plus a linear layer if the last stage does not have the requested width.
+  projected = built('resnet50', size)
   assert trainable_parameters(projected) == published + 2048 * 512 + 512
 
 
 @pytest.mark.parametrize('size, poolings', [(32, 0), (64, 1)])
 def test_resnet50_has_four_stages_that_begin_at_32_pixels(size, poolings):
-  model = encoders.resnet50([size, size, 3])
+  model = built('resnet50', size)
   outputs = [layer.output.shape[1:] for layer in layers_of(model, keras.layers.Add)]
   assert outputs == (3 * [(32, 32, 256)] + 4 * [(16, 16, 512)] + 6 * [(8, 8, 1024)]
                      + 3 * [(4, 4, 2048)])
@@ -110,7 +117,7 @@ def test_resnet50_has_four_stages_that_begin_at_32_pixels(size, poolings):
 
 
 @pytest.mark.parametrize('name', list(encoders.ENCODERS))
-def test_an_encoder_maps_raw_images_to_finite_vectors_of_the_asked_size(name):
+def test_an_encoder_maps_raw_images_to_finite_vectors_of_size_dim(name):
   model = encoders.ENCODERS[name]([32, 32, 3], dim=24)
   images = np.random.default_rng(0).integers(256, size=[2, 32, 32, 3], dtype=np.uint8)
   h = model.predict(images, verbose=0)
@@ -155,4 +162,4 @@ def test_batch_norm_is_synchronized_in_nested_models_too():
   outer = keras.Sequential([keras.Input([4]), inner, keras.layers.BatchNormalization()])
   encoders.synchronize_batch_norm(outer)
   copy = keras.models.clone_model(outer)  # It is saved in the config.
-  assert [copy.layers[0].layers[0].synchronized, copy.layers[1].synchronized] == [True] * 2
+  assert copy.layers[0].layers[0].synchronized and copy.layers[1].synchronized

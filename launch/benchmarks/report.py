@@ -82,8 +82,8 @@ def table(results: dict) -> str:
     for name, seconds in part['seconds'].items():
       rows.append((
           f'training, {name} replica{"s"[:name != "1"]}, {part["images"]} images',
-          f'{part["images"] / seconds:,.0f} images/s, {part["to_one"][name]:.2f} of the '
-          'time of one'))
+          f'{part["images"] / seconds:,.0f} images/s, {part["to_one"][name]:.2f} of '
+          'the time of one'))
   if part := results.get('input_pipeline'):
     rate = part['images_per_second']
     text = f'{rate:,.0f} images/s'

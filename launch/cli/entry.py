@@ -85,8 +85,9 @@ def _help(main):
   document = invocation.localized(sys.modules[main.__module__].__doc__ or '').strip()
   text = f'{document}\n\n{groups.describe(flags.FLAGS)}'
   if 'dataset' in flags.FLAGS:
-    text += ('\n--flagfile=NAME reads the flags of an experiment, --flagfile=PATH those '
-             f'of a file.\nExperiments: {", ".join(flagfiles.experiments())}\n')
+    text += (
+        '\n--flagfile=NAME reads the flags of an experiment, --flagfile=PATH those of a '
+        f'file.\nExperiments: {", ".join(flagfiles.experiments())}\n')
   return text
 
 

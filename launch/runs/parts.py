@@ -1,88 +1,89 @@
-"""What each part of a DBLE contributes: its figures with other kinds of sigma.
+"""The contribution of each part of a DBLE: its figures with other kinds of sigma.
 
-All from one trained model, whose encoder and candidates do not depend on each other.
+All from one trained model, whose encoder does not depend on its confidence model.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from dble_tf import calibration
 from dble_tf import evaluation
 from dble_tf import prototypes
-from dble_tf import calibration
+from dble_tf.classifier import Representations
 from dble_tf.model import DBLE
 
 
+class Part(NamedTuple):
+  """One kind of sigma with one scaling.
+
+  Attributes:
+    sigma: 'none', 'constant' (1 everywhere) or 'learned'.
+    scaling: what was fitted on the validation split: 'temperature' alone, or one of
+      `calibration.SCALINGS`.
+    sigma_scale: alpha.
+    temperature: T.
+    figures: by split.
+    sigma_figures: of the test split.
+  """
+
+  sigma: str
+  scaling: str
+  sigma_scale: float
+  temperature: float
+  figures: dict[str, dict]
+  sigma_figures: dict
+
+  def as_json(self) -> dict:
+    content = self._asdict()
+    return {**content, **content.pop('figures')}
+
+
 def compare(
-    model: DBLE,
-    names: Sequence[str],
-    splits: Mapping[str, tf.data.Dataset],
-    verbose: int = 0,
-) -> list[dict]:
-  """Figures without sigma, with a constant one and with each candidate's.
+    model: DBLE, representations: Mapping[str, Representations]) -> list[Part]:
+  """Figures without sigma, with a constant one and with the learned one.
 
   Each kind of sigma comes as it is, and with what can be fitted on the validation
-  split, if there is one. Where a candidate learned from one half of that split, all
-  validation figures are of the other.
+  split, if there is one.
 
   Args:
-    model: with class centers, and trained.
-    names: of its candidates.
-    splits: 'test' and 'validation' -> batches of (images, class ids).
-    verbose: 1 shows progress bars.
-
-  Returns:
-    Dictionaries with sigma (a name), scaling, sigma_scale, temperature, for each split
-    its figures, and of the test split those of sigma, as it is without scaling.
+    model: calibrated, with a confidence model.
+    representations: of the splits 'test' and 'validation'.
   """
-  encoded = {name: model.encode_labelled(batches, verbose)
-             for name, batches in splits.items()}
   results = []
-  for sigma_name, g, training in _kinds_of_sigma(model, names):
-    data = {split: model.with_centers(h, class_ids, g)
-            for split, (h, class_ids) in encoded.items()}
-    scaled_on = None
-    if 'validation' in data:
-      scaled_on, data['validation'] = model.held_out_data(
-          *encoded['validation'], g, training)
-    for scaling_name, fitted in _scalings(
-        sigma_name, is_candidate=training is not None, validation=scaled_on):
-      predictions = {split: _predict(some, fitted) for split, some in data.items()}
-      results.append({
-          'sigma': sigma_name, 'scaling': scaling_name,
-          'sigma_scale': fitted.sigma_scale, 'temperature': fitted.temperature,
-          **{split: evaluation.figures(some) for split, some in predictions.items()},
-          'sigma_figures': evaluation.sigma_figures(predictions['test'])})
+  for sigma, g in (('none', np.zeros_like), ('constant', np.ones_like),
+                   ('learned', model.confidence_model)):
+    data = {name: model.held_out(split, g) for name, split in representations.items()}
+    for scaling, sigma_scale, temperature in _scalings(sigma, data.get('validation')):
+      predictions = {name: _predict(split, sigma_scale, temperature)
+                     for name, split in data.items()}
+      results.append(Part(
+          sigma, scaling, sigma_scale, temperature,
+          {name: evaluation.figures(split) for name, split in predictions.items()},
+          evaluation.sigma_figures(predictions['test'])))
   return results
 
 
-def _kinds_of_sigma(model, names):
-  """Names, functions h -> sigma, and what they learned from."""
-  yield 'none', np.zeros_like, None
-  if 'constant' not in names:
-    yield 'constant', np.ones_like, None
-  yield from zip(names, model.candidates, model.confidence_training, strict=True)
-
-
-def _scalings(
-    sigma_name, is_candidate, validation) -> Iterator[tuple[str, calibration.Fitted]]:
-  if sigma_name == 'none':
-    yield 'none', calibration.NO_SIGMA
+def _scalings(sigma, validation) -> Iterator[tuple[str, float, float]]:
+  """Scaling, alpha and T of each row of a kind of sigma."""
+  if sigma == 'none':
+    yield 'none', 0.0, 1.0
     if validation is not None:
-      yield 'temperature', calibration.fit_temperature(
-          lambda temperature: validation.nll(0.0, temperature))
+      distances = prototypes.distances(validation.h, validation.centers).numpy()
+      yield 'temperature', 0.0, calibration.fit_temperature(
+          -distances, validation.class_ids)
     return
-  for name in calibration.SCALINGS:
-    # The constant that is compared anyway is 1, which has no meaning of its own.
-    if name == 'none' and is_candidate:
-      yield name, calibration.Fitted(1.0, 1.0, np.nan)
-    elif name != 'none' and validation is not None:
-      yield name, calibration.fit(validation, name)
+  if sigma == 'learned':  # A constant of 1 has no meaning of its own.
+    yield 'none', 1.0, 1.0
+  if validation is not None:
+    for scaling in calibration.SCALINGS[1:]:
+      fitted = calibration.fit(validation, scaling)
+      yield scaling, fitted.sigma_scale, fitted.temperature
 
 
-def _predict(data, fitted) -> evaluation.Predictions:
-  probabilities = data.probabilities(fitted.sigma_scale, fitted.temperature)
+def _predict(data, sigma_scale, temperature) -> evaluation.Predictions:
+  probabilities = data.probabilities(sigma_scale, temperature)
   distances = prototypes.distances(data.h, data.centers)
   label = prototypes.predicted_labels(distances).numpy()
   rows = np.arange(len(label))

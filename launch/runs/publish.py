@@ -1,36 +1,24 @@
-"""A run's model -> its export: flags for that, and what the export says of the run."""
+"""A run's model -> its export, with its threshold and what the manifest says."""
 
 import sys
 
 from absl import flags
 
-from dble_tf.serving import thresholds
-from dble_tf import data as datasets
 from dble_tf import evaluation
-from dble_tf.serving import export
-from dble_tf.serving import warm_up
 from dble_tf.classifier import Classifier
+from dble_tf.data import Dataset
 from dble_tf.errors import UserError
-from launch import experiment
-from launch import report
-from launch.workdir import Workdir
+from dble_tf.serving import export
+from dble_tf.serving import thresholds
+from dble_tf.serving import warm_up
 
-flags.disclaim_key_flags()
-
-
-def define_flags(values: flags.FlagValues) -> None:
-  """Defines what decides which answers an export accepts."""
-  flags.DEFINE_float(
-      'target_risk', None, 'The share of wrong labels among accepted answers that the '
-      'export may have on validation images, such as 0.01. It accepts all answers '
-      'where no target is given.', lower_bound=0, upper_bound=1, flag_values=values)
-  flags.DEFINE_float(
-      'target_coverage', None, 'In place of --target_risk: the share of answers that '
-      'it accepts at least.', lower_bound=0, upper_bound=1, flag_values=values)
+from ..settings import experiment
+from . import report
+from .workdir import Workdir
 
 
-def target(values: flags.FlagValues, dataset: datasets.Dataset) -> thresholds.Target:
-  """What the flags ask for; refuses what these data cannot give."""
+def target(values: flags.FlagValues, dataset: Dataset) -> thresholds.Target:
+  """The target of the flags; refuses one that these data cannot give."""
   result = thresholds.Target(values.target_risk, values.target_coverage)
   result.check()
   if result.is_given and not len(dataset.validation):
@@ -43,31 +31,28 @@ def target(values: flags.FlagValues, dataset: datasets.Dataset) -> thresholds.Ta
 def write(
     workdir: Workdir,
     model: Classifier,
-    dataset: datasets.Dataset,
+    dataset: Dataset,
     settings: flags.FlagValues,
     target: thresholds.Target,
+    predictions: dict[str, evaluation.Predictions],
 ) -> None:
-  """Chooses the threshold, exports and says what is to be minded.
+  """Chooses the threshold and exports.
 
   Args:
     workdir: of the run, locked.
-    model: trained and completed.
+    model: trained and calibrated.
     dataset: with the splits of the run.
     settings: the run's flags.
     target: what the threshold is chosen for.
+    predictions: by split, test and validation.
   """
-  model.require_complete()
-  predictions = {
-      name: evaluation.predict(
-          model, split, settings.batch_size, int(sys.stdout.isatty()))
-      for name, split in (('validation', dataset.validation), ('test', dataset.test))
-      if len(split)}
   judged = {name: (split['label'] == split['true_label'], split['confidence'])
             for name, split in predictions.items()}
   threshold = thresholds.threshold(target, *judged.get('validation', ([], [])))
   facts = {
       **report.facts(settings),
       'dataset': settings.dataset,
+      'data_fingerprint': workdir.read_data()['fingerprint'],
       'flags': workdir.config.read_text().splitlines(),
       'metrics': {name: evaluation.figures(split)
                   for name, split in predictions.items()},
@@ -80,14 +65,12 @@ def write(
         **{name: thresholds.judge(threshold, *answers)
            for name, answers in judged.items()},
     }
-  name = export.model_name(experiment.name(settings))
-  workdir.remove_incomplete()  # No other process is at work here.
+  workdir.remove_incomplete()  # The directory is locked.
   export.export(
-      model, workdir.export, name=name, class_names=dataset.class_names,
-      threshold=threshold, examples=dataset.test.images[:warm_up.BATCH_SIZES[-1]],
-      facts=facts)
+      model, workdir.export, dataset, name=experiment.name(settings),
+      threshold=threshold, facts=facts)
   if threshold == thresholds.NOTHING:
-    print(f'No confidence holds the risk at {target.risk:g} on the validation images: '
+    print(f'No threshold keeps the risk at {target.risk:g} on the validation images: '
           'the export accepts nothing.', file=sys.stderr)
   if not warm_up.is_possible():
     print(warm_up.MISSING, file=sys.stderr)

@@ -3,94 +3,37 @@
 import io
 import json
 import platform
-import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from dble_tf import files
-from dble_tf import data as datasets
+from dble_tf import calibration
 from dble_tf import evaluation
-from dble_tf.serving import export
-from dble_tf import parts
+from dble_tf import files
 from dble_tf import plots
 from dble_tf.classifier import Classifier
+from dble_tf.classifier import Representations
 from dble_tf.model import DBLE
-from launch import experiment
-from launch.workdir import Workdir
+from dble_tf.serving import export
+
+from ..settings import experiment
+from . import parts
+from .workdir import Workdir
 
 _PACKAGES = ('keras', 'tensorflow-probability', 'tensorflow-datasets')
 _SPLITS = ('test', 'validation')
 
 
-def write(
-    workdir: Workdir,
-    model: Classifier,
-    dataset: datasets.Dataset,
-    batch_size: int,
-    facts: dict,
-) -> None:
-  """Evaluates a model and writes predictions.npz, the plot and metrics.json.
-
-  Args:
-    workdir: where to write.
-    model: trained, with class centers if it has any.
-    dataset: whose test and validation splits are evaluated.
-    batch_size: images at a time.
-    facts: what metrics.json says besides the figures.
-  """
-  results = {**facts, 'parameters': sum(
-      int(np.prod(variable.shape)) for variable in model.answering)}
-  verbose = int(sys.stdout.isatty())
-  splits = {name: getattr(dataset, name) for name in _SPLITS
-            if len(getattr(dataset, name))}
-  for name, split in splits.items():
-    predictions = evaluation.predict(model, split, batch_size, verbose)
-    results[name] = evaluation.figures(predictions)
-    panels = {results['method']: predictions}
-    if 'sigma_mean' in predictions:
-      plain = evaluation.without_sigma(predictions)
-      results[f'{name}_without_sigma'] = evaluation.figures(plain)
-      panels = {'without sigma': plain, **panels}
-    if name == 'test':
-      plots.reliability_diagram(workdir.reliability, panels)
-      if 'sigma_mean' in predictions:
-        results['sigma'] = evaluation.sigma_figures(predictions)
-        if 'distance_to_true' in predictions and results['sigma']['mean'] > 0:
-          plots.sigma(workdir.sigma, predictions)
-      predictions.pop('logits', None)
-      # In memory first: zip files are not written from start to end.
-      buffer = io.BytesIO()
-      np.savez_compressed(buffer, **predictions)
-      with files.replacing(workdir.predictions) as temporary:
-        temporary.write_bytes(buffer.getvalue())
-  if isinstance(model, DBLE):
-    names = results['confidence_candidates']
-    results['confidence_model'] = {
-        'chosen': names[model.chosen],
-        'scaling': model.scaling,
-        'sigma_scale': float(model.sigma_scale[model.chosen]),
-        'temperature': float(model.temperature[model.chosen]) or 1.0,
-        'held_out_nll': dict(zip(names, model.held_out_nll.numpy().tolist())),
-    }
-    results['parts'] = parts.compare(
-        model, names,
-        {name: split.batches(batch_size) for name, split in splits.items()}, verbose)
-  with files.replacing(workdir.metrics) as temporary:
-    temporary.write_text(json.dumps(results, indent=2) + '\n')
-
-
 def facts(values: flags.FlagValues) -> dict:
-  """What metrics.json says of a run besides its figures and its time."""
+  """The entries of metrics.json besides a run's figures and its time."""
   return {
       'experiment': experiment.name(values),
       'method': values.method,
       'seed': values.seed,
       'steps': values.epochs * values.steps_per_epoch,
-      **({'confidence_candidates': values.confidence_candidates}
-         if values.method == 'dble' else {}),
       'versions': _versions(),
   }
 
@@ -101,8 +44,75 @@ def _versions() -> dict[str, str]:
           **{name: metadata.version(name) for name in _PACKAGES}}
 
 
+def write(
+    workdir: Workdir,
+    model: Classifier,
+    representations: Mapping[str, Representations],
+    predictions: Mapping[str, evaluation.Predictions],
+    facts: dict,
+) -> None:
+  """Writes predictions.npz, the plots and, last, metrics.json.
+
+  Args:
+    workdir: where to write.
+    model: trained and calibrated.
+    representations: by split, test and validation.
+    predictions: likewise.
+    facts: entries of metrics.json besides the figures.
+  """
+  results = {**facts, 'parameters': sum(
+      int(np.prod(variable.shape)) for variable in model.inference_variables)}
+  for name, split in predictions.items():
+    results[name] = evaluation.figures(split)
+    if 'sigma_mean' in split:
+      results[f'{name}_without_sigma'] = evaluation.figures(
+          evaluation.without_sigma(split))
+  if 'sigma_mean' in predictions['test']:
+    results['sigma'] = evaluation.sigma_figures(predictions['test'])
+  _write_plots(workdir, results, predictions['test'])
+  _write_predictions(workdir, predictions['test'])
+  if isinstance(model, DBLE) and model.confidence_model is not None:
+    results['calibration'] = _calibration(model, representations.get('validation'))
+    results['parts'] = [
+        part.as_json() for part in parts.compare(model, representations)]
+  with files.replacing(workdir.metrics) as temporary:
+    temporary.write_text(json.dumps(results, indent=2) + '\n')
+
+
+def _write_plots(workdir, results, predictions):
+  panels = {results['method']: predictions}
+  if 'sigma_mean' in predictions:
+    panels = {'without sigma': evaluation.without_sigma(predictions), **panels}
+  plots.reliability_diagram(workdir.reliability, panels)
+  if 'distance_to_true' in predictions and results.get('sigma', {}).get('mean'):
+    plots.sigma(workdir.sigma, predictions)
+
+
+def _write_predictions(workdir, predictions):
+  # In memory first: zip files are not written from start to end.
+  buffer = io.BytesIO()
+  np.savez_compressed(buffer, **{
+      name: values for name, values in predictions.items() if name != 'logits'})
+  with files.replacing(workdir.predictions) as temporary:
+    temporary.write_bytes(buffer.getvalue())
+
+
+def _calibration(model, validation):
+  """Alpha and T in use, and the gain in NLL of those that were searched for."""
+  result = {
+      'scaling': model.scaling,
+      'sigma_scale': float(model.sigma_scale.numpy()),
+      'temperature': float(model.temperature.numpy()),
+  }
+  if validation is not None:
+    fitted = calibration.fit(
+        model.held_out(validation, model.confidence_model), model.scaling)
+    result.update(gain=fitted.gain, gain_error=fitted.gain_error)
+  return result
+
+
 def show(workdir: Workdir) -> None:
-  """Prints the run's figures and where its results are."""
+  """Prints the run's figures and the paths of its results."""
   results = workdir.read_metrics()
   print(f'\n{results["experiment"]}, {results["method"]}, seed {results["seed"]}: '
         f'{results["steps"]:,} steps', end='')
@@ -117,13 +127,8 @@ def show(workdir: Workdir) -> None:
         figures = results[key]
         print(f'{title:28}{100 * figures["accuracy"]:>8.2f} %'
               f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
-  if 'confidence_model' in results:
-    chosen = results['confidence_model']
-    if chosen['sigma_scale']:
-      print(f'\nconfidence model "{chosen["chosen"]}", sigma times '
-            f'{chosen["sigma_scale"]:.3g}, distances over {chosen["temperature"]:.3g}')
-    else:
-      print('\nno sigma: none pays on the validation split')
+  if 'calibration' in results:
+    print(f'\n{_sentence(results["calibration"])}')
   print()
   for title, path in (
       ('figures', workdir.metrics), ('plot', workdir.reliability),
@@ -133,3 +138,15 @@ def show(workdir: Workdir) -> None:
       ('settings', workdir.config),
       ('curves', f'tensorboard --logdir={workdir.tensorboard}')):
     print(f'{title:12} {path}')
+
+
+def _sentence(fitted):
+  """What calibration did, for people."""
+  gain = (f'gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL on '
+          'validation data' if 'gain' in fitted else '')
+  if not fitted['sigma_scale']:
+    return f'sigma disabled: no significant {gain}'
+  if fitted['scaling'] == 'none':
+    return 'sigma as learned, not scaled'
+  return (f'sigma times {fitted["sigma_scale"]:.3g}, distances over '
+          f'{fitted["temperature"]:.3g}: {gain}')

@@ -69,7 +69,7 @@ def test_images_without_a_channel_axis_get_one():
     ({'test': (TEST[0][:0], TEST[1][:0])}, 'test split is empty'),
     ({'train': (TRAIN[0], TRAIN[1] - 1)}, 'non-negative integers'),
     ({'train': (TRAIN[0], TRAIN[1] + 0.5)}, 'non-negative integers'),
-    ({'test': (np.zeros([6, 2, 2, 1], np.uint8), TEST[1])}, 'Resize them to the same shape'),
+    ({'test': (np.zeros([6, 2, 2, 1], np.uint8), TEST[1])}, 'Resize them to the same'),
     ({'class_names': ['a', 'b', 'c', 'd']}, r'no image of class 3 \(d\)'),
     ({'class_names': ['a', 'b']}, 'class id 2, but there are only 2 classes'),
     ({'validation_size': 2}, 'at least one image per class'),

@@ -1,9 +1,7 @@
 import time
 
-import pytest
 import tensorflow as tf
 from etils import epath
-from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from dble_tf.training import events
@@ -19,38 +17,38 @@ def write(directory, first_step, values):
   writer.close()
 
 
-def read(accumulator):
-  return [(event.step, tf.make_ndarray(event.tensor_proto).item())
-          for event in accumulator.Reload().Tensors('loss')]
+class Reader:
+  """TensorBoard, open on a directory."""
+
+  def __init__(self, directory):
+    self._events = plugin_event_accumulator.EventAccumulator(str(directory))
+
+  def read(self):
+    return [(event.step, tf.make_ndarray(event.tensor_proto).item())
+            for event in self._events.Reload().Tensors('loss')]
 
 
-# TensorBoard's own reader, and the one that scripts read its files with.
-@pytest.fixture(params=[plugin_event_accumulator, event_accumulator])
-def new_reader(request):
-  return lambda directory: request.param.EventAccumulator(str(directory))
-
-
-def test_steps_from_the_first_on_are_discarded_from_earlier_files(new_reader, tmp_path):
+def test_steps_from_the_first_on_are_discarded_from_earlier_files(tmp_path):
   write(tmp_path, 0, [1.0, 2.0, 3.0, 4.0])
   write(tmp_path, 2, [5.0])
-  assert read(new_reader(tmp_path)) == [(0, 1.0), (1, 2.0), (2, 5.0)]
+  assert Reader(tmp_path).read() == [(0, 1.0), (1, 2.0), (2, 5.0)]
 
 
-def test_a_run_can_be_continued_again_and_from_its_beginning(new_reader, tmp_path):
+def test_a_run_can_be_continued_again_and_from_its_beginning(tmp_path):
   write(tmp_path, 0, [1.0, 2.0, 3.0])
   write(tmp_path, 1, [4.0, 5.0])
   write(tmp_path, 3, [6.0])
-  assert read(new_reader(tmp_path)) == [(0, 1.0), (1, 4.0), (2, 5.0), (3, 6.0)]
+  assert Reader(tmp_path).read() == [(0, 1.0), (1, 4.0), (2, 5.0), (3, 6.0)]
   write(tmp_path, 0, [7.0])
-  assert read(new_reader(tmp_path)) == [(0, 7.0)]
+  assert Reader(tmp_path).read() == [(0, 7.0)]
 
 
-def test_an_open_tensorboard_discards_them_too(new_reader, tmp_path):
+def test_an_open_tensorboard_discards_them_too(tmp_path):
   write(tmp_path, 0, [1.0, 2.0, 3.0])
-  reader = new_reader(tmp_path)
-  assert read(reader) == [(0, 1.0), (1, 2.0), (2, 3.0)]
+  reader = Reader(tmp_path)
+  assert reader.read() == [(0, 1.0), (1, 2.0), (2, 3.0)]
   write(tmp_path, 1, [4.0])
-  assert read(reader) == [(0, 1.0), (1, 4.0)]
+  assert reader.read() == [(0, 1.0), (1, 4.0)]
 
 
 def test_a_new_run_has_one_file(tmp_path):

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from launch import preemption
+from launch.cli import preemption
 
 
 def terminate():
@@ -22,7 +22,7 @@ def test_sigterm_is_an_exception_that_no_handler_of_errors_swallows(handled):
     try:
       terminate()
     except Exception:
-      pytest.fail('It was taken for an error.')
+      pytest.fail('It was treated as an error.')
 
 
 def test_it_waits_while_it_is_held(handled):
@@ -53,7 +53,3 @@ def test_the_handler_of_before_comes_back():
   with preemption.Preemption().handling():
     assert signal.getsignal(signal.SIGTERM) is not before
   assert signal.getsignal(signal.SIGTERM) is before
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
