@@ -1,0 +1,42 @@
+"""The parts that every method is built from, as the flags describe them."""
+
+import keras
+from absl import flags
+
+from dble_tf import encoders
+from dble_tf.data import Dataset
+
+_MOMENTUM = 0.9
+_GRADIENT_NORM = 1.0
+
+
+def encoder(values: flags.FlagValues, dataset: Dataset) -> keras.Model:
+  """f_theta with fresh weights."""
+  result = encoders.ENCODERS[values.encoder](
+      dataset.image_shape, values.representation_size, values.weight_decay)
+  if values.synchronized_batch_norm:
+    encoders.synchronize_batch_norm(result)
+  return result
+
+
+def optimizer(
+    values: flags.FlagValues, initial_rate: float) -> keras.optimizers.Optimizer:
+  """SGD with momentum and a step decay, gradients clipped variable by variable."""
+  steps = values.epochs * values.steps_per_epoch
+  boundaries = [round(float(at) * steps) for at in values.decay_at]
+  rates = [initial_rate * 0.1**i for i in range(len(boundaries) + 1)]
+  rate = keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
+  return keras.optimizers.SGD(
+      rate if boundaries else initial_rate, momentum=_MOMENTUM,
+      clipnorm=_GRADIENT_NORM)
+
+
+def num_shots(values: flags.FlagValues) -> int | None:
+  """K, or None for leave-one-out."""
+  return None if values.episode == 'leave_one_out' else values.num_shots
+
+
+def images_per_step(values: flags.FlagValues, dataset: Dataset) -> int:
+  """The number of images that an update encodes, whatever the method."""
+  return (values.episodes_per_step * (values.num_ways or dataset.num_classes)
+          * (values.num_shots + values.num_queries))
