@@ -149,12 +149,13 @@ class Classifier(keras.Model):
       held_out: batches that `fit` has not seen, or their representations.
       verbose: 1 shows progress bars.
     """
-    if self.needs_held_out and held_out is None:
-      raise UserError(
-          f'{type(self).__name__} is calibrated on images that the encoder was not '
-          'trained on: pass them as held_out.')
-    if self.needs_held_out and not isinstance(held_out, Representations):
-      held_out = self.represent(held_out, verbose)
+    if self.needs_held_out:
+      if held_out is None:
+        raise UserError(
+            f'{type(self).__name__} is calibrated on images that the encoder was not '
+            'trained on: pass them as held_out.')
+      if not isinstance(held_out, Representations):
+        held_out = self.represent(held_out, verbose)
     self.fit_train(train, verbose)
     if self.needs_held_out:
       self.fit_held_out(held_out)

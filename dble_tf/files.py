@@ -52,5 +52,5 @@ def remove_incomplete(directory: epath.Path) -> None:
 
 
 def is_incomplete(path: epath.Path) -> bool:
-  """Whether this is a temporary file of `replacing`."""
+  """Returns True for the temporary files and directories of `replacing`."""
   return path.name.startswith(_PREFIX)

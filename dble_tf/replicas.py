@@ -157,5 +157,6 @@ def map_batches(
 @tf.function(reduce_retracing=True)
 def _on_replicas(step, model, images, class_ids):
   return model.distribute_strategy.run(
-      lambda images, class_ids: step(model, images, tf.reshape(class_ids, [-1])),
+      lambda images, class_ids: step(
+          model, images, tf.cast(tf.reshape(class_ids, [-1]), tf.int32)),
       args=(images, class_ids))

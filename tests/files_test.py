@@ -45,6 +45,7 @@ def test_leftovers_of_killed_writers_are_kept_apart_and_removed(tmp_path):
     temporary.mkdir()
     (temporary / 'fresh').write_text('whole')
   assert [path.name for path in target.iterdir()] == ['fresh']
+  assert files.is_incomplete(left) and not files.is_incomplete(epath.Path(target))
   files.remove_incomplete(epath.Path(tmp_path))
   assert list(tmp_path.iterdir()) == [target]
 

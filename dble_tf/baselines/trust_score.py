@@ -28,6 +28,7 @@ class TrustScore(Vanilla):
     points: [n, D], representations of the training images.
     point_classes: [n], their classes; -1 where an image is left out.
     platt: [2], slope and offset from the log-score to the confidence's logit.
+    calibration_size: the number of held-out images that these were fitted on.
   """
 
   needs_held_out = True
@@ -67,6 +68,7 @@ class TrustScore(Vanilla):
     self.point_classes = self.add_state(
         'point_classes', [num_points], keras.initializers.Constant(-1))
     self.platt = self.add_state('platt', [2], 'zeros')
+    self.calibration_size = self.add_state('calibration_size', [], 'zeros')
 
   def answer(self, h: tf.Tensor) -> dict[str, tf.Tensor]:
     """Labels representations [B, D].
@@ -80,7 +82,7 @@ class TrustScore(Vanilla):
     """
     answers = softmax_answers(self.logits(h))
     return tf.cond(
-        self.has_points, lambda: self._judged(h, answers),
+        self.is_calibrated, lambda: self._judged(h, answers),
         lambda: {**answers, 'score': answers['confidence']})
 
   def _judged(self, h, answers):
@@ -116,26 +118,32 @@ class TrustScore(Vanilla):
 
   def fit_held_out(self, held_out: Representations) -> None:
     """Fits Platt scaling."""
+    self.calibration_size.assign(len(held_out.h))  # From here answers have scores.
     try:
       answers = self.predict_from(held_out.h)
       self.platt.assign(platt_scaling(
           np.log(answers['score']), answers['label'] == held_out.class_ids))
     except BaseException:
-      self.forget_calibration()  # Without Platt scaling points are of no use.
+      self.forget_calibration()
       raise
 
   @property
   def has_points(self) -> tf.Tensor:
     return tf.reduce_any(tf.convert_to_tensor(self.point_classes) >= 0.0)
 
+  @property
+  def is_calibrated(self) -> tf.Tensor:
+    return tf.convert_to_tensor(self.calibration_size) > 0.0
+
   def forget_calibration(self) -> None:
     self.point_classes.assign(-tf.ones_like(self.point_classes))
+    self.calibration_size.assign(0.0)
 
   def require_calibrated(self) -> None:
-    if not self.has_points:
+    if not self.is_calibrated:
       raise UserError(
-          'TrustScore has no training images to compare with yet: call '
-          'calibrate(train, held_out) with batches of (images, class ids).')
+          'This TrustScore is not calibrated yet: call calibrate(train, held_out) with '
+          'batches of (images, class ids).')
 
   def take_trained(self, other: Vanilla) -> None:
     """Copies the trained weights of a model with the same encoder."""

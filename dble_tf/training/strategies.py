@@ -108,7 +108,7 @@ def jit_compile(choice: str, strategy: tf.distribute.Strategy) -> bool | str:
   if choice == 'true' and strategy.num_replicas_in_sync > 1:
     raise UserError(
         'XLA compiles for a single device, and replicas synchronize in every step: '
-        "leave jit_compile at 'auto', or use a single device with choice='none'.")
+        "leave jit_compile at 'auto', or use a single device.")
   return choice == 'true'
 
 

@@ -86,8 +86,8 @@ def _help(main):
   text = f'{document}\n\n{groups.describe(flags.FLAGS)}'
   if 'dataset' in flags.FLAGS:
     text += (
-        '\n--flagfile=NAME reads the flags of an experiment, --flagfile=PATH those of a '
-        f'file.\nExperiments: {", ".join(flagfiles.experiments())}\n')
+        '\n--flagfile=NAME reads the flags of an experiment, --flagfile=PATH those of '
+        f'a file.\nExperiments: {", ".join(flagfiles.experiments())}\n')
   return text
 
 

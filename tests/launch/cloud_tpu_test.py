@@ -1,12 +1,14 @@
+import pathlib
 import shlex
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from dble_tf.errors import UserError
 from launch import cloud_tpu
+from launch.cli import entry
 
+ROOT = pathlib.Path(cloud_tpu.__file__).parents[1]
 WHERE = {'name': 'mine', 'zone': 'us-west4-a'}
 TRAIN = '--flagfile=launch/cifar10.flags --workdir=gs://b/run'
 
@@ -39,7 +41,10 @@ def test_a_dry_run_prints_what_creates_installs_and_trains(run):
   assert [command[4] for command in install] == ['ssh', 'scp', 'ssh']
   for command in install:  # Every host needs the code.
     assert '--worker=all' in command
-  assert 'requirements-tpu.txt' in install[1]
+  # The library and the commands, wherever they are.
+  assert install[1][6:9] == [
+      str(ROOT / 'dble_tf'), str(ROOT / 'launch'), 'mine:dble_tf_run']
+  assert 'pip install -q -r launch/requirements-tpu.txt' in install[2][-2]
   command = train[-2].removeprefix('--command=')
   assert train[:-2] == prefix + ['ssh', 'mine', '--worker=0']
   assert command.endswith(
@@ -64,14 +69,10 @@ def test_after_preemption_the_same_training_begins_on_a_new_tpu(run):
 @pytest.mark.parametrize('values, message', [
     ({'actions': ['create']}, 'needs --accelerator_type and --runtime_version'),
     ({'actions': ['train'], 'train': '--workdir=runs/x'}, 'workdir=gs://'),
-    ({'actions': ['delete'], 'dry_run': False}, 'no gcloud command'),
+    ({'actions': ['delete'], 'dry_run': False}, 'gcloud not found'),
 ])
 def test_what_cannot_work_is_refused_before_anything_is_created(
     run, values, message, monkeypatch):
   monkeypatch.setenv('PATH', '')
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(entry.CommandError, match=message):
     run(**values)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

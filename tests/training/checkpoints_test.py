@@ -207,4 +207,3 @@ def test_a_file_is_a_plain_archive_of_arrays(trained, tmp_path):
   with np.load(path) as file:
     assert json.loads(str(file['facts']))['settings'] == '--seed=1'
     assert int(file['optimizer/0']) == 3  # Its iterations.
-

@@ -136,4 +136,3 @@ def test_auto_compiles_for_one_gpu_and_nothing_else(monkeypatch):
     one.compile(jit_compile='auto')
   assert model.jit_compile is True
   assert shared.jit_compile is False
-

@@ -34,7 +34,8 @@ def test_a_directory_of_that_name_is_no_flag_file(elsewhere):
   assert flagfiles.find('cifar10') == LAUNCH / 'cifar10.flags'
 
 
-@pytest.mark.parametrize('name', ['cifar', 'mine/cifar10.flags', '../launch/digits', ''])
+@pytest.mark.parametrize('name', [
+    'cifar', 'mine/cifar10.flags', '../launch/digits', ''])
 def test_other_names_are_refused_with_the_experiments_there_are(name):
   with pytest.raises(flags.Error, match='cifar10, cifar100, .*tiny_imagenet'):
     flagfiles.find(name)
