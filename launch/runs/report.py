@@ -141,7 +141,7 @@ def show(workdir: Workdir) -> None:
 
 
 def _sentence(fitted):
-  """What calibration did, for people."""
+  """A sentence on the outcome of calibration."""
   gain = (f'gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL on '
           'validation data' if 'gain' in fitted else '')
   if not fitted['sigma_scale']:

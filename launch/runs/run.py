@@ -1,4 +1,4 @@
-"""What `train`, `evaluate` and `export` do: a run from its flags to its results."""
+"""The commands train, evaluate and export: a run from its flags to its results."""
 
 import sys
 import time
@@ -124,7 +124,7 @@ def _load(workdir, data_dir):
 
 
 def _is_finished(values, workdir, config):
-  """Whether there is nothing to do; refuses the directory of another run."""
+  """True if there is nothing to do; refuses the directory of another run."""
   if values.overwrite:
     return False
   workdir.require(config, _REPLACE)

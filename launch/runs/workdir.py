@@ -43,7 +43,7 @@ class Workdir:
     return self.metrics.exists()
 
   def holds(self, config: str) -> bool:
-    """Whether the run here has these settings."""
+    """True if the run here has these settings."""
     return self.config.exists() and self.config.read_text() == config
 
   def require(self, config: str, remedy: str) -> None:
