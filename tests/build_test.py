@@ -1,16 +1,84 @@
-"""BUILD names every source file once, with the dependencies its imports show."""
+"""BUILD files name every source and the libraries that its imports need."""
 
 import ast
-import collections
+import dataclasses
+import functools
 import pathlib
+import re
 import tomllib
+import types
 
-import pytest
-
-ROOT = pathlib.Path(__file__).parents[1]
+# Under Bazel sources are links to the checkout, which has the BUILD files as well.
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 SOURCES = sorted(
     path for folder in ('dble_tf', 'launch', 'tests')
     for path in (ROOT / folder).rglob('*.py'))
+FOLDERS = sorted({path.parent for path in SOURCES})
+
+
+@dataclasses.dataclass
+class Rule:
+  """A rule of a BUILD file, with files and labels as `//folder:name`."""
+  kind: str
+  label: str
+  srcs: list[str]
+  data: list[str]
+  deps: list[str]
+
+
+def full_label(label, folder):
+  """`//folder:name`, for labels such as `:name`, `name` and `//folder`."""
+  if not label.startswith('//'):
+    return f'//{folder}:{label.removeprefix(":")}'
+  return label if ':' in label else f'{label}:{label.rpartition("/")[2]}'
+
+
+def read_build(folder):
+  """Rules and exported files of a folder: Starlark runs as Python."""
+  folder = '' if folder == ROOT else str(folder.relative_to(ROOT))
+  rules, exported = [], set()
+
+  def glob(include, exclude=(), allow_empty=False):
+    files = sorted(
+        path.name for path in (ROOT / folder).iterdir()
+        if any(path.match(pattern) for pattern in include)
+        and not any(path.match(pattern) for pattern in exclude))
+    assert files or allow_empty, f'{folder} has no {include}'
+    return files
+
+  def add(kind, *, name, srcs=(), data=(), deps=(), **_):
+    lists = [[full_label(label, folder) for label in labels]
+             for labels in (srcs, data, deps)]
+    rules.append(Rule(kind, f'//{folder}:{name}', *lists))
+
+  names = {
+      kind: functools.partial(add, kind)
+      for kind in ('filegroup', 'py_library', 'py_binary', 'py_test')}
+  names |= {
+      'exports_files': lambda files: exported.update(
+          full_label(file, folder) for file in files),
+      'glob': glob, 'native': types.SimpleNamespace(glob=glob),
+      'licenses': lambda kinds: None, 'load': lambda *_: None,
+      'package': lambda **_: None}
+  for path in (ROOT / 'tests' / 'pytest_tests.bzl', ROOT / folder / 'BUILD'):
+    exec(path.read_text(), names)
+  return rules, exported
+
+
+@functools.cache
+def read_builds():
+  """All rules by label, and all exported files."""
+  rules, exported = {}, set()
+  for folder in (ROOT, *FOLDERS):
+    new_rules, new_exported = read_build(folder)
+    assert not rules.keys() & {rule.label for rule in new_rules}
+    rules |= {rule.label: rule for rule in new_rules}
+    exported |= new_exported
+  return rules, exported
+
+
+def file_label(path):
+  return f'//{path.parent.relative_to(ROOT)}:{path.name}'
 
 
 def module_name(path):
@@ -18,85 +86,112 @@ def module_name(path):
   return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
 
 
-MODULES = {module_name(path): path for path in SOURCES}
-
-
-def targets():
-  """rule, name, srcs and deps of each rule; Starlark is read as Python."""
-  Target = collections.namedtuple('Target', 'rule name srcs deps')
-  for statement in ast.parse((ROOT / 'BUILD').read_text()).body:
-    call = statement.value
-    if isinstance(call, ast.Call) and call.func.id.startswith('py_'):
-      values = {keyword.arg: keyword.value for keyword in call.keywords}
-      literal = lambda name: ast.literal_eval(values[name]) if name in values else []
-      yield Target(call.func.id, literal('name'), literal('srcs'), literal('deps'))
+MODULES = {module_name(path): file_label(path) for path in SOURCES}
 
 
 def imported_modules(path):
+  """Modules of the repository that a file imports, anywhere in it."""
   for node in ast.walk(ast.parse(path.read_text())):
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
-      names = [f'{node.module}.{alias.name}' for alias in node.names]
+      parts = [node.module] if node.module else []
+      if node.level:
+        parts = [*path.relative_to(ROOT).parts[:-node.level], *parts]
+      module = '.'.join(parts)
       # A name that is no module of its own comes from the module before it.
-      names = [name if name in MODULES else node.module for name in names]
+      names = [f'{module}.{alias.name}' for alias in node.names]
+      names = [name if name in MODULES else module for name in names]
     else:
       continue
-    yield from (name for name in names if name in MODULES)
+    for name in names:
+      if name.partition('.')[0] in ('dble_tf', 'launch', 'tests'):
+        assert name in MODULES, f'{path} imports {name}, which does not exist'
+        yield name
 
 
-def test_every_source_file_is_in_exactly_one_target():
-  counts = collections.Counter(src for target in targets() for src in target.srcs)
-  assert counts == {str(path.relative_to(ROOT)): 1 for path in SOURCES}
+@functools.cache
+def provided_files(label):
+  """Sources of a rule and of its dependencies; a cycle of them ends in an error."""
+  rule = read_builds()[0][label]
+  return set(rule.srcs).union(*map(provided_files, rule.deps))
 
 
-def test_targets_are_named_after_their_module():
-  for target in targets():
-    src, = target.srcs
-    assert target.name == module_name(ROOT / src).replace('.', '_')
+def test_every_source_is_in_one_rule():
+  rules, _ = read_builds()
+  for path in SOURCES:
+    holders = [rule for rule in rules.values() if file_label(path) in rule.srcs]
+    assert holders, f'{path} is in no rule'
+    libraries = [rule.label for rule in holders if rule.kind == 'py_library']
+    assert len(libraries) <= 1, path
+    if path.name.endswith('_test.py'):
+      assert [rule.kind for rule in holders] == ['py_test'], path
 
 
-def test_dependencies_are_the_imports():
-  for target in targets():
-    path = ROOT / target.srcs[0]
-    modules = set(imported_modules(path))
-    if path.name.endswith('_test.py') and (path.parent / 'conftest.py') in SOURCES:
-      modules.add(module_name(path.parent / 'conftest.py'))
-    expected = {':' + name.replace('.', '_') for name in modules}
-    assert set(target.deps) == expected, target.name
-    assert target.deps == sorted(target.deps), target.name
+def test_labels_exist():
+  rules, exported = read_builds()
+  for rule in rules.values():
+    for dep in rule.deps:
+      assert rules[dep].kind == 'py_library', f'{rule.label}: {dep}'
+    for label in (*rule.srcs, *rule.data):
+      folder, name = label.removeprefix('//').split(':')
+      if folder != rule.label.removeprefix('//').partition(':')[0]:
+        assert label in rules or label in exported, f'{rule.label}: {label}'
+      assert label in rules or (ROOT / folder / name).is_file(), label
 
 
-def test_rules_fit_what_the_files_are():
-  for target in targets():
-    src = target.srcs[0]
-    runs = "\nif __name__ == '__main__':" in (ROOT / src).read_text()
-    if src.endswith('_test.py'):
-      expected = 'py_test'
-      assert runs, f'{src} would pass under Bazel without running a test'
-    elif runs:
-      expected = 'py_binary'
-    else:
-      expected = 'py_library'
-    assert target.rule == expected, src
+def test_imports_are_dependencies():
+  rules, _ = read_builds()
+  missing, unused = {}, {}
+  for label, rule in rules.items():
+    needed = {
+        MODULES[name] for src in rule.srcs if src.endswith('.py')
+        for name in imported_modules(ROOT / src.removeprefix('//').replace(':', '/'))}
+    missing[label] = needed - provided_files(label)
+    if rule.kind == 'py_library' and not label.startswith('//tests'):
+      unused[label] = [dep for dep in rule.deps if not needed & set(rules[dep].srcs)]
+  assert not {label: files for label, files in missing.items() if files}
+  assert not {label: deps for label, deps in unused.items() if deps}
+
+
+def test_dependencies_are_sorted_and_name_folders_in_short():
+  for folder in FOLDERS:
+    text = (folder / 'BUILD').read_text()
+    for dependencies in re.findall(r'deps = \[(.*?)\]', text, re.S):
+      labels = re.findall(r'"(.*?)"', dependencies)
+      order = [(label.startswith('//'), label.replace(':', '!')) for label in labels]
+      assert order == sorted(order), folder
+      assert not any(re.search(r'/(\w+):\1$', label) for label in labels), folder
+
+
+def test_commands_are_binaries_and_scripts():
+  rules, _ = read_builds()
+  binaries = {
+      rule.label.partition(':')[2] for rule in rules.values()
+      if rule.kind == 'py_binary'}
+  commands = {
+      path.stem for path in (ROOT / 'launch').glob('*.py')
+      if not path.stem.startswith('__')}
+  settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+  assert binaries == commands
+  assert settings['project']['scripts'] == {
+      f'dble-{name.replace("_", "-")}': f'dble_launch.{name}:command'
+      for name in commands}
 
 
 def test_all_packages_are_installed():
   settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
-  packages = [module_name(path) for path in SOURCES
-              if path.name == '__init__.py' and 'tests' not in path.parts]
-  assert settings['tool']['setuptools']['packages'] == packages
+  packages = {
+      re.sub('^launch', 'dble_launch', module_name(path)) for path in SOURCES
+      if path.name == '__init__.py'}
+  assert set(settings['tool']['setuptools']['packages']) == packages
 
 
-def test_every_module_has_a_test_of_its_own():
-  for path in SOURCES:
-    package, *rest = path.relative_to(ROOT).parts
-    if package == 'tests' or path.name == '__init__.py':
-      continue
-    folder = ['launch'] if package == 'launch' else []
-    test = pathlib.Path(*folder, *rest).with_name(f'{path.stem}_test.py')
-    assert ROOT / 'tests' / test in SOURCES, path
+def test_pins_are_of_the_packages_that_are_installed():
+  def names(lines):
+    return {re.match(r'[\w-]+', line)[0] for line in lines}
 
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+  settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+  pins = (ROOT / 'requirements.txt').read_text().splitlines()
+  pinned = names(line for line in pins if line and not line.startswith('#'))
+  assert names(settings['project']['dependencies']) <= pinned

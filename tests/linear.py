@@ -76,6 +76,15 @@ def some_images(n=40, seed=1):
   return images, np.arange(n) % NUM_CLASSES
 
 
+def class_images(n=40, seed=1):
+  """Random images whose pixel of their class, 0 to 3 in turn, is brighter."""
+  rng = np.random.default_rng(seed)
+  class_ids = np.arange(n) % NUM_CLASSES
+  images = rng.integers(200, size=[n, 4])
+  images[np.arange(n), class_ids] += 55
+  return images.reshape(n, *IMAGE_SHAPE).astype(np.uint8), class_ids
+
+
 def batches(images, class_ids, batch_size=16):
   return tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(batch_size)
 

@@ -208,16 +208,13 @@ def test_an_image_is_encoded_once_for_supports_and_queries():
   assert shapes == [(2 * 3 * 6, linear.DIM)]
 
 
-@pytest.mark.parametrize(
-    'encoder, num_shots', [('linear', linear.SHOTS), ('mlp', linear.SHOTS), ('mlp', None)])
-def test_train_step_gives_the_same_losses_under_xla(encoder, num_shots):
+@EPISODES
+def test_train_step_gives_the_same_losses_under_xla(num_shots):
   logs = {}
   for jit_compile in (False, True):
     keras.utils.set_random_seed(7)
-    body = (linear.encoder() if encoder == 'linear'
-            else encoders.mlp(linear.IMAGE_SHAPE, linear.DIM))
-    model = DBLE(
-        body, 4, num_shots=num_shots, confidence_model=linear.confidence_model())
+    model = DBLE(encoders.mlp(linear.IMAGE_SHAPE, linear.DIM), 4, num_shots=num_shots,
+                 confidence_model=linear.confidence_model())
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0),
                   keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=1.0),
                   jit_compile=jit_compile)

@@ -1,1 +1,1 @@
-
+"""Measurements of cost: training, inference, start-up, memory and serving."""

@@ -1,60 +1,60 @@
-"""The first steps of a run in a process of its own: how long and how much memory.
+"""The first steps of a run in a process of its own: their time and memory.
 
-  python -m launch.first_steps --flagfile=launch/mnist.flags
+  python -m launch.benchmarks.first_steps --flagfile=launch/mnist.flags
 
 The data are random images of the experiment's size, so that nothing is downloaded.
-The last line of the output is a JSON object; `launch.benchmark` reads it.
+The last line of the output is a JSON object; `measurements` reads it.
 """
-
-import time
-
-_start = time.perf_counter()
 
 import json
 import pathlib
+import time
 
-import numpy as np
-import tensorflow as tf
 from absl import flags
 
-from launch import entry
-from launch import experiment
-from launch import random_data
-
-_imported = time.perf_counter()
+from ..cli import entry
+from ..cli.groups import group
+from ..settings import experiment
 
 FLAGS = flags.FLAGS
 
+with group('run', FLAGS):
+  flags.DEFINE_integer('num_images', 50_000, 'Training images.', lower_bound=1)
+  flags.DEFINE_integer(
+      'image_size', None, "Height and width (default: the data set's).", lower_bound=1)
+  flags.DEFINE_integer(
+      'num_predicted', 0, 'Images to predict after the first steps.', lower_bound=0)
 experiment.define_flags(FLAGS)
-flags.DEFINE_integer('num_images', 50_000, 'Of the training set.', lower_bound=1)
-flags.DEFINE_integer('image_size', None, "Pixels a side, if not the data set's.",
-                     lower_bound=1)
-flags.DEFINE_integer('num_predicted', 0, 'Images to be predicted after the first steps.',
-                     lower_bound=0)
-flags.mark_flag_as_required('dataset')
+experiment.require_dataset(FLAGS)
 
 
 def main() -> None:
   moments = [time.perf_counter()]
-  dataset = random_data.make(FLAGS.dataset, FLAGS.num_images, FLAGS.image_size)
-  batch = next(iter(experiment.make_training_data(FLAGS, dataset)))
+  import numpy as np
+  import tensorflow as tf
+
+  from ..runs import build
+  from . import random_data
   moments.append(time.perf_counter())
-  model = experiment.build_model(FLAGS, dataset)
+  dataset = random_data.make(FLAGS.dataset, FLAGS.num_images, FLAGS.image_size)
+  batch = next(iter(build.make_training_data(FLAGS, dataset)))
+  moments.append(time.perf_counter())
+  model = build.build_model(FLAGS, dataset)
   moments.append(time.perf_counter())
   for _ in range(2):
     model.fit(tf.data.Dataset.from_tensors(batch), shuffle=False, verbose=0)
     moments.append(time.perf_counter())
   if FLAGS.num_predicted:
     some = dataset.test.batches(FLAGS.batch_size)
-    model.complete(some, some)
+    model.calibrate(some, some)
     images = np.resize(dataset.train.images, [
         FLAGS.num_predicted, *dataset.image_shape])
     model.predict(images, batch_size=FLAGS.batch_size, verbose=0)
-  data, build, first, second = np.diff(moments)
+  imports, data, building, first, second = np.diff(moments)
   print(json.dumps({
-      'import': _imported - _start,
+      'import': imports,
       'data': data,
-      'build': build,
+      'build': building,
       'trace': first - second,
       'step': second,
       'peak_memory': _peak_memory(),
@@ -62,10 +62,10 @@ def main() -> None:
 
 
 def _peak_memory() -> int:
-  """The most bytes that this process held, as Linux counts them.
+  """The peak resident memory of this process in bytes, as Linux counts it.
 
-  The resource module's figure would include what the process that started this one
-  held before.
+  The figure of the resource module would include memory that the parent process held
+  before.
   """
   status = pathlib.Path('/proc/self/status').read_text()
   return int(status.partition('VmHWM:')[2].split()[0]) * 1024

@@ -1,35 +1,36 @@
-"""What `launch.benchmark` measures: each function is one part of its report.
+"""The parts of a benchmark, one function each.
 
-All take the flags of an experiment and random images of its size, and give numbers
-ready for JSON: seconds, bytes, and ratios within one run.
+Most take the flags of an experiment, random images of its size and the number of
+rounds. All return numbers ready for JSON: seconds, bytes, and ratios within one process.
 """
 
 import collections
 import functools
 import json
 import math
-import os
 import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from dble_tf import data as datasets
-from dble_tf.training import strategies
+from dble_tf.data import Dataset
 from dble_tf.data import episodes
-from dble_tf import prototypes
 from dble_tf.errors import UserError
-from launch import experiment
-from launch import timing
+from dble_tf.training import strategies
+
+from ..cli import invocation
+from ..runs import build
+from ..runs import components
+from ..settings import experiment
+from . import timing
 
 SAMPLES = (1, 10, 20, 100, 1000)
-# What a step costs with one confidence model, however many an experiment has.
-ONE_PHI = ('--confidence_candidates=default', '--scaling=none')
-# Numbers of classes, and of images a class, that episodes are drawn from.
+# Calibration on random images would disable sigma, and its cost would not be measured.
+_KEEP_SIGMA = '--scaling=none'
+# Numbers of classes, and of images per class, that episodes are drawn from.
 POPULATIONS = ((10, 10), (100, 10), (1_000, 10), (10_000, 10), (10, 10_000))
-# What the cost of a step is measured against, with the flag's other values.
+# The flags that the cost of a step is measured against, and their values.
 SIZES = {
     'num_ways': (2, 5, 10, 20, 50),
     'num_shots': (1, 5, 10, 20),
@@ -39,45 +40,40 @@ SIZES = {
 }
 
 
-def read_flags(flagfile: str) -> flags.FlagValues:
-  """The flags of an experiment, with one confidence model."""
-  if not os.path.exists(flagfile):
-    raise UserError(f'There is no {flagfile} here: run this in the repository.')
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  values(['', f'--flagfile={flagfile}', *ONE_PHI])
-  return values
+def read_flags(name: str) -> flags.FlagValues:
+  """The flags of an experiment, by its name, with sigma as it is learned."""
+  return experiment.parse([f'--flagfile={name}', _KEEP_SIGMA])
 
 
-def training(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """A step of DBLE against one of vanilla on the same number of images."""
-  steps, models = {}, {}
-  for name, settings in (
-      ('vanilla', {'method': 'vanilla'}),
-      ('support_query', {'method': 'dble', 'episode': 'support_query'}),
-      ('leave_one_out', {'method': 'dble', 'episode': 'leave_one_out'})):
-    models[name], steps[name] = _step(experiment.changed(values, **settings), dataset)
-  # The halves of the step, each as a graph of its own.
-  model = models['leave_one_out']
-  batch = _batch(experiment.changed(values, method='dble'), dataset)
-  labels = prototypes.episode_labels(*batch.shape[1:3], None)
-  _, h, distances = model.update_theta(batch, labels)
-  theta, phi = (tf.function(update, jit_compile=model.jit_compile)
-                for update in (model.update_theta, model.update_phi))
-  steps['theta'] = lambda: theta(batch, labels)[0].numpy()
-  steps['phi'] = lambda: phi(h, distances, labels).numpy()
+def training(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times a step of DBLE and one of vanilla training on the same number of images.
+
+  Returns:
+    images: per step.
+    seconds: of a step of vanilla, of the prototypical classifier, which is DBLE without
+      a confidence model, and of DBLE with both kinds of episode.
+    to_vanilla: the same in units of a vanilla step.
+    to_prototypical: a leave-one-out step of DBLE in units of one without a confidence
+      model. A ratio within rounds: a difference of medians would be mostly noise.
+  """
+  settings = {
+      'vanilla': {'method': 'vanilla'},
+      'prototypical': {'method': 'prototypical', 'episode': 'leave_one_out'},
+      'support_query': {'method': 'dble', 'episode': 'support_query'},
+      'leave_one_out': {'method': 'dble', 'episode': 'leave_one_out'}}
+  steps = {name: _step(experiment.changed(values, **changes), dataset)
+           for name, changes in settings.items()}
   times = timing.interleave(steps, rounds)
   return {
-      'images': experiment.images_per_step(values, dataset),
+      'images': components.images_per_step(values, dataset),
       'seconds': {name: times.median(name) for name in steps},
       'to_vanilla': {name: times.ratio(name, 'vanilla') for name in steps},
+      'to_prototypical': times.ratio('leave_one_out', 'prototypical'),
   }
 
 
-def replicas(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """A step on one device against the same step shared by all GPUs, or virtual CPUs."""
+def replicas(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times a step on one device and the same step on all GPUs, or virtual CPUs."""
   several = strategies.make_strategy('mirrored')
   count = several.num_replicas_in_sync
   values = experiment.changed(
@@ -88,18 +84,17 @@ def replicas(
       str(count): _shared_step(values, dataset, several)}
   times = timing.interleave(steps, rounds)
   return {
-      'images': experiment.images_per_step(values, dataset),
+      'images': components.images_per_step(values, dataset),
       'seconds': {name: times.median(name) for name in steps},
       'to_one': {name: times.ratio(name, '1') for name in steps},
   }
 
 
-def input_pipeline(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Images per second of the pipeline alone, and as the data set grows."""
+def input_pipeline(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times the pipeline of episodes alone, also on data sets of several sizes."""
   values = experiment.changed(values, method='dble')
   draws = 40
-  streams = {'pipeline': experiment.make_training_data(values, dataset)}
+  streams = {'pipeline': build.make_training_data(values, dataset)}
   for num_classes, size in POPULATIONS:
     # Two episodes of ten classes and ten images each, whatever the data set.
     class_ids = np.arange(size * num_classes) % num_classes
@@ -112,7 +107,7 @@ def input_pipeline(
   times = timing.interleave(
       {name: functools.partial(collections.deque, stream.take(draws), maxlen=0)
        for name, stream in streams.items()}, rounds)
-  images_drawn = draws * experiment.images_per_step(values, dataset)
+  images_drawn = draws * components.images_per_step(values, dataset)
   return {
       'images_per_second': images_drawn / times.median('pipeline'),
       'seconds_per_image': {
@@ -121,13 +116,12 @@ def input_pipeline(
   }
 
 
-def inference(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Labels and confidences with U samples against the encoder alone."""
+def inference(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times inference on a batch with U samples, and the encoder alone."""
   images = dataset.train.tensors[0][:values.batch_size]
   calls, encoder = {}, None
   for num_samples in SAMPLES:
-    model = experiment.build_model(
+    model = build.build_model(
         experiment.changed(values, method='dble', num_samples=num_samples), dataset)
     model.encoder = encoder = encoder or model.encoder
     answer = tf.function(model.call, jit_compile=model.jit_compile)
@@ -143,10 +137,9 @@ def inference(
   }
 
 
-def centers(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Fitting class centers against one pass of the encoder over the same images."""
-  model = experiment.build_model(experiment.changed(values, method='dble'), dataset)
+def centers(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times the fit of class centers, and the encoder on the same images."""
+  model = build.build_model(experiment.changed(values, method='dble'), dataset)
   batches = dataset.train.batches(values.batch_size).take(4)
   encode = tf.function(lambda x: model.encoder(x, training=False))
   times = timing.interleave({
@@ -159,17 +152,17 @@ def centers(
   }
 
 
-def startup(flagfile: str, rounds: int) -> dict:
-  """Seconds from the start of a process to its first step, part by part."""
-  runs = [_first_steps(flagfile) for _ in range(rounds)]
+def startup(name: str, rounds: int) -> dict:
+  """Times the phases of a process up to its first step, for an experiment by name."""
+  runs = [_first_steps(name) for _ in range(rounds)]
   return {part: float(np.median([run[part] for run in runs]))
           for part in ('import', 'data', 'build', 'trace', 'step')}
 
 
 def memory(encoder: str) -> dict:
-  """Peak bytes of processes that train two steps of CIFAR-10's shape, or predict."""
+  """Peak bytes of processes that train two steps, as on CIFAR-10, or predict."""
   peak = lambda *arguments: _first_steps(
-      'launch/cifar10.flags', f'--encoder={encoder}', *arguments)['peak_memory']
+      'cifar10', f'--encoder={encoder}', *arguments)['peak_memory']
   return {
       'two steps, 50,000 images of 32x32x3': peak(),
       'two steps, 100,000 images of 64x64x3': peak(
@@ -181,9 +174,8 @@ def memory(encoder: str) -> dict:
   }
 
 
-def sizes(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int) -> dict:
-  """Seconds of a step as one size of it changes and the others stay."""
+def sizes(values: flags.FlagValues, dataset: Dataset, rounds: int) -> dict:
+  """Times a step of DBLE as one of its sizes changes and the others stay."""
   values = experiment.changed(values, method='dble', episode='support_query')
   results = {}
   for name, choices in SIZES.items():
@@ -191,43 +183,39 @@ def sizes(
     for choice in choices:
       if name == 'num_ways' and choice > dataset.num_classes:
         continue
-      steps[choice] = _step(experiment.changed(values, **{name: choice}), dataset)[1]
+      steps[choice] = _step(experiment.changed(values, **{name: choice}), dataset)
     times = timing.interleave(steps, rounds)
     results[name] = {str(choice): times.median(choice) for choice in steps}
   return results
 
 
-def _batch(values, dataset):
-  return next(iter(experiment.make_training_data(values, dataset)))
-
-
 def _step(values, dataset):
-  """A model, and a function that makes one training step of it."""
-  model = experiment.build_model(values, dataset)
-  batch = _batch(values, dataset)
+  """A function that takes one training step of a new model."""
+  model = build.build_model(values, dataset)
+  batch = next(iter(build.make_training_data(values, dataset)))
   step = tf.function(model.train_step, jit_compile=model.jit_compile)
-  return model, lambda: step(batch)['loss'].numpy()
+  return lambda: step(batch)['loss'].numpy()
 
 
 def _shared_step(values, dataset, strategy):
-  """A function that makes one training step on the replicas of a strategy."""
+  """A function that takes one training step on the replicas of a strategy."""
   with strategy.scope():
-    model = experiment.build_model(values, dataset)
+    model = build.build_model(values, dataset)
   batch = next(iter(strategy.experimental_distribute_dataset(
-      experiment.make_training_data(values, dataset))))
+      build.make_training_data(values, dataset))))
   step = tf.function(
       lambda: strategy.run(model.train_step, args=(batch,)),
       jit_compile=model.jit_compile)
-  # What one replica logs is of all of them, so its number ends the step.
+  # A replica logs the mean over all of them, so its number ends the step.
   return lambda: strategy.experimental_local_results(step()['loss'])[0].numpy()
 
 
-def _first_steps(flagfile, *arguments):
+def _first_steps(name, *arguments):
   process = subprocess.run(
-      [sys.executable, '-m', 'launch.first_steps', f'--flagfile={flagfile}',
-       *ONE_PHI, *arguments], capture_output=True, text=True)
+      [*invocation.process('benchmarks.first_steps'), f'--flagfile={name}', _KEEP_SIGMA,
+       *arguments], capture_output=True, text=True)
   if process.returncode:
     raise UserError(
-        f'The first steps of {flagfile} {" ".join(arguments)} ended with exit code '
+        f'The first steps of {" ".join([name, *arguments])} failed with exit code '
         f'{process.returncode}: {process.stderr[-500:]}')
   return json.loads(process.stdout.splitlines()[-1])

@@ -78,6 +78,8 @@ def table(results: dict) -> str:
       rows.append((
           f'training, {name.replace("_", "-")}, {part["images"]} images',
           f'{1e3 * seconds:,.1f} ms, {part["to_vanilla"][name]:.2f} of vanilla'))
+    rows.append(('training, leave-one-out with a confidence model',
+                 f'{part["to_prototypical"]:.2f} of the time without'))
   if part := results.get('replicas'):
     for name, seconds in part['seconds'].items():
       rows.append((

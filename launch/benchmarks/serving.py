@@ -1,4 +1,4 @@
-"""What `launch.benchmark_serving` measures of one experiment."""
+"""The cost of serving: an export of DBLE beside one of its encoder alone."""
 
 import functools
 import pathlib
@@ -13,35 +13,36 @@ from etils import epath
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from dble_tf import data as datasets
+from dble_tf.data import Dataset
 from dble_tf.serving import export
-from launch import experiment
-from launch import stand_in_server
-from launch import timing
+
+from ..runs import build
+from ..settings import experiment
+from . import stand_in_server
+from . import timing
 
 BATCH_SIZES = (1, 64)
-# How long one model is asked in a round, about; it is ten requests at least.
+# About how long each model is asked in a round; at least ten requests are sent.
 SECONDS = 0.5
 
 
 def measure(
-    values: flags.FlagValues, dataset: datasets.Dataset, rounds: int,
-    directory: epath.Path,
+    values: flags.FlagValues, dataset: Dataset, rounds: int, directory: epath.Path
 ) -> dict:
-  """Exports a DBLE and its encoder, and asks both in turns.
+  """Exports a DBLE and its encoder, and sends requests to both in turns.
 
   Args:
-    values: the experiment's flags.
+    values: the flags of an experiment, with scaling 'none'.
     dataset: images of its size.
-    rounds: how often everything is timed.
-    directory: where the exports go.
+    rounds: timings of each thing.
+    directory: of the exports.
 
   Returns:
     bytes, load_seconds: of `dble` and `encoder` each.
     requests: batch size -> per_second, and p50 and p99 in seconds, of each;
-      `to_encoder`, the time of a request to DBLE in units of one to the encoder.
+      `to_encoder`, the latency of DBLE in units of the encoder's.
   """
-  model = experiment.build_model(experiment.changed(values, method='dble'), dataset)
+  model = build.build_model(experiment.changed(values, method='dble'), dataset)
   model.fit_centers(dataset.train.batches(values.batch_size))
   paths = {
       'dble': export.export(model, directory / 'dble', class_names=dataset.class_names),
@@ -77,10 +78,10 @@ def _export_encoder(encoder, path):
 
 
 def _requests(stub, images, rounds):
-  """Requests with these images to both models in turns, one after the other."""
+  """Sends these images to both models in turns, one request at a time."""
 
   def latency(name):
-    # All that a client does for an answer: making the request is part of it.
+    # With all that a client does: encoding the request is part of it.
     start = time.perf_counter()
     request = predict_pb2.PredictRequest()
     request.model_spec.name = name
@@ -93,7 +94,7 @@ def _requests(stub, images, rounds):
   count = rounds * max(10, round(SECONDS / np.median(first)))
   latencies = np.empty([count, len(names)])
   for number in range(count):
-    # Every other pair runs backwards: none always follows the other.
+    # Every other pair runs backwards: neither always follows the other.
     for place in (0, 1) if number % 2 else (1, 0):
       latencies[number, place] = latency(names[place])
   by_name = lambda values: dict(zip(names, values.tolist()))
@@ -101,7 +102,7 @@ def _requests(stub, images, rounds):
       'per_second': by_name(1 / latencies.mean(axis=0)),
       'p50': by_name(np.percentile(latencies, 50, axis=0)),
       'p99': by_name(np.percentile(latencies, 99, axis=0)),
-      # Within pairs: what slows the machine down for a while slows down both.
+      # Within pairs: whatever slows the machine down for a while affects both.
       'to_encoder': float(np.median(latencies[:, 0] / latencies[:, 1])),
   }
 

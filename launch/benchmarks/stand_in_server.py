@@ -1,8 +1,8 @@
-"""A stand-in for TF Serving on this machine: its gRPC interface, its way of loading.
+"""A stand-in for TF Serving, for measurements and tests: the same gRPC interface.
 
-A SavedModel is loaded into a session by its `serve` tag and run by signature name, and
-shapes of requests are not looked at: what is wrong with them is the model's to say. For
-measurements and tests; it has none of TF Serving's batching, versions or warm-up.
+As in TF Serving, a SavedModel is loaded into a session by its `serve` tag and run by
+signature name, and the shapes of requests are left to the model to check. There is no
+batching, no versions and no warm-up.
 """
 
 import contextlib
@@ -43,7 +43,16 @@ class Servable:
       inputs: Mapping[str, np.ndarray],
       outputs: Sequence[str] = (),
   ) -> dict[str, np.ndarray]:
-    """Outputs by name, all of them unless some are named."""
+    """Runs a signature.
+
+    Args:
+      signature_name: key of `signatures`.
+      inputs: by name, all of the signature's.
+      outputs: names of those to compute; all if empty.
+
+    Returns:
+      Outputs by name.
+    """
     if signature_name not in self.signatures:
       raise tf.errors.FailedPreconditionError(
           None, None, f'Serving signature key "{signature_name}" not found.')
@@ -52,20 +61,20 @@ class Servable:
     unknown = {*names} - {*signature.outputs}
     if {*inputs} != {*signature.inputs} or unknown:
       raise tf.errors.InvalidArgumentError(
-          None, None, f'The signature takes {sorted(signature.inputs)} and gives '
+          None, None, f'The signature takes {sorted(signature.inputs)} and returns '
           f'{sorted(signature.outputs)}.')
     feeds = [signature.inputs[name].name for name in inputs]
     fetches = [signature.outputs[name].name for name in names]
     key = (*feeds, None, *fetches)
     if key not in self._runs:
-      # Unlike `Session.run`, this compares no shapes before it runs.
+      # No public way: `run` and `make_callable` compare shapes before they run.
       self._runs[key] = self._session._make_callable_from_options(
           config_pb2.CallableOptions(feed=feeds, fetch=fetches))
     return dict(zip(names, self._runs[key](*inputs.values())))
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-  """TF Serving's Predict over servables by model name."""
+  """TF Serving's Predict, for servables by model name."""
 
   def __init__(self, servables: Mapping[str, Servable]):
     self._servables = servables
@@ -91,7 +100,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 def _tensor_proto(values):
   if values.dtype != object:
     return tf.make_tensor_proto(values)
-  # The same, in a twentieth of the time.
+  # tf.make_tensor_proto takes twenty times as long for strings.
   return tensor_pb2.TensorProto(
       dtype=types_pb2.DT_STRING, string_val=values.reshape(-1).tolist(),
       tensor_shape=tf.TensorShape(values.shape).as_proto())
@@ -99,7 +108,7 @@ def _tensor_proto(values):
 
 @contextlib.contextmanager
 def serving(servables: Mapping[str, Servable]) -> Iterator[str]:
-  """Gives the address, on loopback, of a server that runs until the block ends."""
+  """Yields the loopback address of a server that runs until the block ends."""
   server = grpc.server(
       futures.ThreadPoolExecutor(max_workers=8),
       options=[('grpc.max_receive_message_length', -1)])

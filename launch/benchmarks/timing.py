@@ -1,4 +1,4 @@
-"""How long things take beside each other, on machines that are never quite idle."""
+"""Timings of functions in turns, for machines that are never quite idle."""
 
 import dataclasses
 import os
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Timings:
-  """Seconds of each function in each round: name -> one number a round."""
+  """Seconds of each function: name -> one number per round."""
 
   rounds: Mapping[str, list[float]]
 
@@ -22,15 +22,14 @@ class Timings:
   def ratio(self, name: str, reference: str) -> float:
     """The median over rounds of one function's time in units of another's.
 
-    Both are taken from the same round, so what slows down a whole round is no part
-    of it.
+    Both times are from the same round: whatever slows down a whole round cancels out.
     """
     return statistics.median(
         a / b for a, b in zip(self.rounds[name], self.rounds[reference]))
 
 
 def interleave(functions: Mapping[str, Callable[[], object]], rounds: int) -> Timings:
-  """Times functions in turns, after one call of each that is not counted."""
+  """Times functions in turns, after one warm-up call of each."""
   seconds = {name: [] for name in functions}
   for function in functions.values():
     function()
@@ -45,7 +44,7 @@ def interleave(functions: Mapping[str, Callable[[], object]], rounds: int) -> Ti
 
 
 def machine() -> str:
-  """What figures were measured on: cores and devices."""
+  """The cores and devices of this machine."""
   devices = [device.device_type for device in tf.config.get_visible_devices()]
   kinds = ', '.join(f'{devices.count(kind)} {kind}' for kind in sorted(set(devices)))
   return f'{os.cpu_count()} cores of {platform.machine()}, devices: {kinds}'

@@ -20,6 +20,7 @@ def make_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
 
 
 def load_dataset(values: flags.FlagValues) -> data.Dataset:
+  """The data of the flags, with their validation split."""
   return data.load(
       values.dataset, values.data_dir, values.validation_size, values.seed)
 

@@ -36,8 +36,10 @@ class Part(NamedTuple):
   sigma_figures: dict
 
   def as_json(self) -> dict:
+    """An entry of metrics.json, with the figures of each split under its name."""
     content = self._asdict()
-    return {**content, **content.pop('figures')}
+    figures = content.pop('figures')
+    return {**content, **figures}
 
 
 def compare(

@@ -13,6 +13,7 @@ from etils import epath
 
 import dble_tf  # noqa: F401 (registers the classes of saved models)
 from dble_tf import files
+from dble_tf.errors import first_line
 from dble_tf.errors import UserError
 
 from ..cli import invocation
@@ -87,11 +88,15 @@ class Workdir:
                  self.reliability, self.sigma, self.tensorboard):
       files.remove(path)
     self.remove_incomplete()
+    self.record_data(fingerprint, data_dir)
+    with files.replacing(self.config) as temporary:
+      temporary.write_text(config)
+
+  def record_data(self, fingerprint: str, data_dir: str | None) -> None:
+    """Records the content of the data, and where they are for now."""
     with files.replacing(self.data) as temporary:
       temporary.write_text(json.dumps(
           {'fingerprint': fingerprint, 'data_dir': data_dir}, indent=2) + '\n')
-    with files.replacing(self.config) as temporary:
-      temporary.write_text(config)
 
   def remove_incomplete(self) -> None:
     """Removes half-written files of killed processes; the directory must be locked."""
@@ -124,9 +129,13 @@ class Workdir:
     self.require_model()
     try:
       return keras.models.load_model(self.model, compile=False)
+    except UserError as error:  # Says what to do.
+      raise UserError(f'{self.model} cannot be loaded. {error}') from error
     except (ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
+      # Keras appends advice and the whole configuration.
+      reason, *_ = first_line(error).split('. ')
       raise UserError(
-          f'{self.model} cannot be loaded ({error}): train again with --overwrite, or '
+          f'{self.model} cannot be loaded ({reason}): train again with --overwrite, or '
           'use the version of this package that saved it.') from error
 
 

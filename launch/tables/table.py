@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-  """A figure: where it is found, how it is shown, and which end of it is best."""
+  """How a figure is shown, and which of several is best."""
 
   title: str
   scale: float
@@ -32,17 +32,17 @@ _PAPER = {
 _NOTHING = '–'
 
 
-class Row(NamedTuple):
-  """A method's line.
+class Line(NamedTuple):
+  """One method in a table.
 
   Attributes:
     title: of the method.
-    mean: figure -> mean over the runs that ended well.
-    deviation: figure -> their standard deviation; empty with fewer than two.
-    paper: figure -> what the paper reports.
-    seeds: of the runs that ended well.
-    failed: seeds of the runs that did not.
-    is_single: whether it is one model, not an ensemble.
+    mean: figure -> mean over the finished runs.
+    deviation: figure -> their sample standard deviation; empty for fewer than two.
+    paper: figure -> the paper's.
+    seeds: of the finished runs.
+    failed: seeds of the failed runs.
+    is_single: False for an ensemble.
   """
 
   title: str
@@ -54,33 +54,33 @@ class Row(NamedTuple):
   is_single: bool
 
 
-def make_row(
+def make_line(
     title: str,
     runs: Mapping[int, Mapping | None],
     baseline: Sequence[Mapping],
     paper: dict[str, float],
-    is_single: bool,
-) -> Row:
-  """A line from a method's runs.
+    is_single: bool = True,
+) -> Line:
+  """Summarizes the runs of a method.
 
   Args:
     title: of the method.
-    runs: seed -> what metrics.json holds, or None of a run that failed.
-    baseline: the same of the runs that time and parameters are relative to.
-    paper: what the paper reports.
-    is_single: whether it is one model.
+    runs: seed -> what metrics.json holds, or None for a failed run.
+    baseline: the finished runs that time and parameters are relative to.
+    paper: figure -> the paper's.
+    is_single: False for an ensemble.
   """
-  ended = [run for run in runs.values() if run is not None]
-  values = {name: [run['test'][name] for run in ended]
+  finished = [run for run in runs.values() if run is not None]
+  values = {name: [run['test'][name] for run in finished]
             for name in _FIGURES if name not in ('time', 'parameters')}
   for name, key in (('time', 'seconds'), ('parameters', 'parameters')):
     units = [run[key] for run in baseline if key in run]
     if units:
       unit = statistics.fmean(units)
-      values[name] = [run[key] / unit for run in ended if key in run]
+      values[name] = [run[key] / unit for run in finished if key in run]
   known = {name: [value for value in some if value is not None]
            for name, some in values.items()}
-  return Row(
+  return Line(
       title=title,
       mean={name: statistics.fmean(some) for name, some in known.items() if some},
       deviation={name: statistics.stdev(some)
@@ -91,23 +91,23 @@ def make_row(
       is_single=is_single)
 
 
-def markdown(rows: Sequence[Row], caption: str) -> str:
+def markdown(lines: Sequence[Line], caption: str) -> str:
   """The table in Markdown: the best single model of each column in bold."""
-  header, *lines = _cells(rows, bold='**{}**', plus_minus=' ± ')
+  header, *body = _cells(lines, bold='**{}**', plus_minus=' ± ')
   return '\n'.join([
       caption, '',
       _markdown_line(header), _markdown_line(['---'] * len(header)),
-      *(_markdown_line(line) for line in lines)]) + '\n'
+      *map(_markdown_line, body)]) + '\n'
 
 
-def latex(rows: Sequence[Row], caption: str) -> str:
+def latex(lines: Sequence[Line], caption: str) -> str:
   """The table in LaTeX, for the booktabs package; ensembles below a rule."""
-  header, *lines = _cells(rows, bold=r'\textbf{{{}}}', plus_minus=r' $\pm$ ')
+  header, *cells = _cells(lines, bold=r'\textbf{{{}}}', plus_minus=r' $\pm$ ')
   body = []
-  for row, line in zip(_ordered(rows), lines):
-    if not row.is_single and body and r'\midrule' not in body:
+  for line, texts in zip(_ordered(lines), cells):
+    if not line.is_single and body and r'\midrule' not in body:
       body.append(r'\midrule')
-    body.append(_latex_line(line))
+    body.append(_latex_line(texts))
   return '\n'.join([
       r'\begin{table}', r'\centering',
       rf'\begin{{tabular}}{{l{"c" * (len(header) - 1)}}}', r'\toprule',
@@ -115,47 +115,47 @@ def latex(rows: Sequence[Row], caption: str) -> str:
       rf'\caption{{{_escaped(caption)}}}', r'\end{table}']) + '\n'
 
 
-def _ordered(rows):
-  return sorted(rows, key=lambda row: not row.is_single)
+def _ordered(lines):
+  return sorted(lines, key=lambda line: not line.is_single)
 
 
-def _cells(rows, bold, plus_minus):
-  """The header and a line of texts for each row, ensembles last."""
-  rows = _ordered(rows)
+def _cells(lines, bold, plus_minus):
+  """The texts of the header and then of each line, ensembles last."""
+  lines = _ordered(lines)
   columns = [
       ('mean', name, column) for name, column in _FIGURES.items()
-      if any(name in row.mean for row in rows)]
+      if any(name in line.mean for line in lines)]
   columns += [
       ('paper', name, column) for name, column in _PAPER.items()
-      if any(name in row.paper for row in rows)]
+      if any(name in line.paper for line in lines)]
   yield ['method', 'seeds', *(column.title for _, _, column in columns)]
   best = {}
   for kind, name, column in columns:
-    single = [getattr(row, kind)[name] for row in rows
-              if row.is_single and name in getattr(row, kind)]
+    single = [getattr(line, kind)[name] for line in lines
+              if line.is_single and name in getattr(line, kind)]
     best[kind, name] = _number(column.best(single), column) if single else None
-  for row in rows:
-    line = [row.title if row.is_single else f'{row.title} (no single model)',
-            _seeds(row)]
+  for line in lines:
+    texts = [line.title if line.is_single else f'{line.title} (several models)',
+             _seeds(line)]
     for kind, name, column in columns:
-      values = getattr(row, kind)
+      values = getattr(line, kind)
       if name not in values:
-        is_failure = kind == 'mean' and not row.seeds
-        line.append('failed' if is_failure else _NOTHING)
+        is_failure = kind == 'mean' and not line.seeds
+        texts.append('failed' if is_failure else _NOTHING)
         continue
       text = _number(values[name], column)
-      if row.is_single and text == best[kind, name]:
+      if line.is_single and text == best[kind, name]:
         text = bold.format(text)
-      if kind == 'mean' and name in row.deviation:
-        text += plus_minus + _number(row.deviation[name], column)
-      line.append(text)
-    yield line
+      if kind == 'mean' and name in line.deviation:
+        text += plus_minus + _number(line.deviation[name], column)
+      texts.append(text)
+    yield texts
 
 
-def _seeds(row):
-  text = ', '.join(map(str, row.seeds))
-  if row.failed:
-    failed = f'failed: {", ".join(map(str, row.failed))}'
+def _seeds(line):
+  text = ', '.join(map(str, line.seeds))
+  if line.failed:
+    failed = f'failed: {", ".join(map(str, line.failed))}'
     text = f'{text}; {failed}' if text else failed
   return text
 

@@ -1,4 +1,4 @@
-"""Entry points run as a user runs them, and one finished run that tests share."""
+"""Commands as users run them, and one finished run that tests share."""
 
 import pathlib
 import subprocess
@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from tests import in_process
+
 ROOT = pathlib.Path(__file__).parents[2]
+SHORT = ('--flagfile=launch/digits.flags', '--epochs=2', '--steps_per_epoch=15')
 
 
 @pytest.fixture(scope='session')
@@ -25,15 +28,14 @@ def launch(command):
 
 
 @pytest.fixture(scope='session')
-def train_digits(launch):
-  """(workdir, *arguments) -> a short training on digits."""
-  return lambda workdir, *arguments: launch(
-      'train', '--flagfile=launch/digits.flags', '--epochs=2', '--steps_per_epoch=15',
-      f'--workdir={workdir}', *arguments)
+def train_digits():
+  """(workdir, *arguments) -> a short training on digits, within this process."""
+  return lambda workdir, *arguments: in_process.train(
+      *SHORT, f'--workdir={workdir}', *arguments)
 
 
 @pytest.fixture(scope='session')
-def finished(train_digits, tmp_path_factory):
+def finished(launch, tmp_path_factory):
   """The directory of a finished run, and the process that made it."""
   workdir = tmp_path_factory.mktemp('runs') / 'digits'
-  return workdir, train_digits(workdir, '--deterministic')
+  return workdir, launch('train', *SHORT, f'--workdir={workdir}', '--deterministic')

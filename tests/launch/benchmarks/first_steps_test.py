@@ -1,11 +1,9 @@
 import json
 
-import pytest
 
-
-def test_it_reports_seconds_and_memory(launch):
+def test_seconds_and_memory_are_reported(launch):
   process = launch(
-      'first_steps', '--flagfile=launch/digits.flags', '--num_images=1000',
+      'benchmarks.first_steps', '--flagfile=digits', '--num_images=1000',
       '--num_predicted=50')
   assert process.returncode == 0, process.stderr
   report = json.loads(process.stdout.splitlines()[-1])
@@ -18,7 +16,7 @@ def test_it_reports_seconds_and_memory(launch):
 def test_memory_of_the_process_that_starts_it_does_not_count(launch):
   ballast = bytearray(2 * 2**30)  # Held in memory once it is written to.
   ballast[::4096] = b'x' * len(ballast[::4096])
-  process = launch('first_steps', '--flagfile=launch/digits.flags',
+  process = launch('benchmarks.first_steps', '--flagfile=digits',
                    '--method=vanilla', '--num_images=1000', '--num_predicted=50')
   assert process.returncode == 0, process.stderr
   report = json.loads(process.stdout.splitlines()[-1])
@@ -26,10 +24,6 @@ def test_memory_of_the_process_that_starts_it_does_not_count(launch):
 
 
 def test_a_data_set_is_required(launch):
-  process = launch('first_steps')
+  process = launch('benchmarks.first_steps')
   assert process.returncode != 0
   assert '--dataset' in process.stderr and 'Traceback' not in process.stderr
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -1,11 +1,10 @@
 import pytest
-from absl import flags
 
-from dble_tf.training import strategies
 from dble_tf.errors import UserError
-from launch import experiment
-from launch import measurements
-from launch import random_data
+from dble_tf.training import strategies
+from launch.benchmarks import measurements
+from launch.benchmarks import random_data
+from launch.settings import experiment
 
 # While tests are collected: TensorFlow cannot divide the CPU once it is at work.
 strategies.virtual_devices(4)
@@ -13,11 +12,9 @@ strategies.virtual_devices(4)
 
 @pytest.fixture(scope='module')
 def values():
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  values(['', '--dataset=digits', '--num_shots=2', '--num_queries=3', '--batch_size=20',
-          '--representation_size=8'])
-  return values
+  return experiment.parse([
+      '--dataset=digits', '--num_shots=2', '--num_queries=3', '--batch_size=20',
+      '--representation_size=8'])
 
 
 @pytest.fixture(scope='module')
@@ -29,13 +26,16 @@ def are_positive(numbers):
   return all(number > 0 for number in numbers.values())
 
 
-def test_training_compares_steps_and_their_halves_with_vanilla(values, data):
-  result = measurements.training(values, data, rounds=2)
+def test_steps_are_compared_with_vanilla_and_without_a_confidence_model(values, data):
+  result = measurements.training(values, data, rounds=1)
   assert result['images'] == 10 * 5
-  names = {'vanilla', 'support_query', 'leave_one_out', 'theta', 'phi'}
+  names = {'vanilla', 'prototypical', 'support_query', 'leave_one_out'}
   assert set(result['seconds']) == set(result['to_vanilla']) == names
   assert are_positive(result['seconds'])
   assert result['to_vanilla']['vanilla'] == 1
+  seconds = result['seconds']
+  assert result['to_prototypical'] == pytest.approx(
+      seconds['leave_one_out'] / seconds['prototypical'])
 
 
 def test_a_step_of_all_replicas_is_compared_with_one_on_as_many_images(values, data):
@@ -84,10 +84,12 @@ def test_a_step_is_measured_at_each_size(values, data, monkeypatch):
   assert list(result['representation_size']) == ['4', '8']
 
 
+def test_an_experiment_is_read_by_name_with_sigma_as_it_is_learned():
+  values = measurements.read_flags('mnist')
+  assert values.dataset == 'mnist' and values.encoder == 'mlp'
+  assert values.scaling == 'none'
+
+
 def test_a_process_that_fails_is_an_error_that_says_why():
-  with pytest.raises(UserError, match='nowhere.flags'):
-    measurements.startup('nowhere.flags', rounds=1)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+  with pytest.raises(UserError, match='No flag file nowhere'):
+    measurements.startup('nowhere', rounds=1)

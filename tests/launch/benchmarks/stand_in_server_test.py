@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from launch import stand_in_server
+from launch.benchmarks import stand_in_server
 
 
 @pytest.fixture(scope='module')
@@ -46,7 +46,7 @@ def test_numbers_and_text_come_back_by_name(stub):
     (request(signature='other', numbers=np.float32([1])), 'FAILED_PRECONDITION',
      'signature key "other" not found'),
     (request(texts=['a']), 'INVALID_ARGUMENT', r"takes \['numbers'\]"),
-    (request(numbers=np.float32([1]), outputs=['third']), 'INVALID_ARGUMENT', 'gives'),
+    (request(numbers=np.float32([1]), outputs=['third']), 'INVALID_ARGUMENT', 'returns'),
     (request(numbers=['a']), 'INVALID_ARGUMENT', 'string vs. expect float')])
 def test_bad_requests_get_tf_servings_codes(stub, bad, code, message):
   with pytest.raises(grpc.RpcError, match=message) as error:
@@ -58,7 +58,3 @@ def test_shapes_are_the_models_business(stub):
   # As in TF Serving, which does not compare them with the signature's.
   outputs = stub.Predict(request(numbers=np.float32([[1], [2]]))).outputs
   np.testing.assert_array_equal(tf.make_ndarray(outputs['doubled']), [[2], [4]])
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

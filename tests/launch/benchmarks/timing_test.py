@@ -1,6 +1,4 @@
-import pytest
-
-from launch import timing
+from launch.benchmarks import timing
 
 
 def test_every_function_runs_once_more_than_it_is_timed_and_in_turns():
@@ -36,7 +34,3 @@ def test_a_ratio_compares_within_rounds():
 
 def test_the_machine_is_named_by_cores_and_devices():
   assert 'cores of' in timing.machine() and 'CPU' in timing.machine()
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

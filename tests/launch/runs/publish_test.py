@@ -6,12 +6,13 @@ from absl import flags
 
 from dble_tf import data as datasets
 from dble_tf import evaluation
-from dble_tf.serving import warm_up
-from dble_tf.abstention import Target
 from dble_tf.errors import UserError
-from launch import experiment
-from launch import exporting
-from launch import workdir as workdirs
+from dble_tf.serving import warm_up
+from dble_tf.serving.thresholds import Target
+from launch.runs import publish
+from launch.runs.workdir import Workdir
+from launch.settings import experiment
+from launch.settings import targets
 from tests import tiny
 
 
@@ -23,38 +24,42 @@ def data():
       validation_size=3)
 
 
+@pytest.fixture(scope='module')
+def model():
+  return tiny.model()
+
+
 def parse(*arguments):
   values = flags.FlagValues()
   experiment.define_flags(values)
-  exporting.define_flags(values)
+  targets.define_flags(values)
   values(['test', '--dataset=digits', *arguments])
   return values
 
 
+def predictions(confidence, is_correct):
+  return {'label': np.where(is_correct, 0, 1), 'confidence': np.array(confidence),
+          'true_label': np.zeros(len(is_correct))}
+
+
 @pytest.fixture
-def write(data, tmp_path, monkeypatch):
+def write(model, data, tmp_path, monkeypatch):
   """(target, confidences and correctness on validation, the same on test) -> manifest."""
   def write(target, validation, test):
-    workdir = workdirs.Workdir(tmp_path)
-    workdir.start('--seed=7\n')
-
-    def predict(model, split, *args):
-      confidence, is_correct = validation if split is data.validation else test
-      return {'label': np.where(is_correct, 0, 1), 'confidence': np.array(confidence),
-              'true_label': np.zeros(len(is_correct))}
-
-    monkeypatch.setattr(evaluation, 'predict', predict)
+    workdir = Workdir(tmp_path)
+    workdir.start('--seed=7\n', data.fingerprint, None)
     monkeypatch.setattr(evaluation, 'figures', lambda predictions: {'accuracy': 0.5})
-    exporting.write(
-        workdir, tiny.model(), data, parse('--experiment=my run', '--seed=7'), target)
+    publish.write(
+        workdir, model, data, parse('--experiment=my run', '--seed=7'), target,
+        {'test': predictions(*test), 'validation': predictions(*validation)})
     return json.loads((tmp_path / 'export/my_run/1/manifest.json').read_text())
   return write
 
 
-def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, capsys):
+def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, data, capsys):
   manifest = write(Target(risk=0.4), ([0.9, 0.8, 0.2], [True, True, False]),
                    ([0.95, 0.7, 0.6, 0.1], [True, False, True, True]))
-  # (0 + 1) / (2 + 1) holds 0.4, (1 + 1) / (3 + 1) does not; halfway is 0.5.
+  # (0 + 1) / (2 + 1) is within 0.4, (1 + 1) / (3 + 1) is not; halfway is 0.5.
   assert manifest['threshold'] == pytest.approx(0.5)
   assert manifest['abstention'] == {
       'target': {'risk': 0.4}, 'is_met': True,
@@ -62,6 +67,8 @@ def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, capsys)
       'test': {'risk': pytest.approx(1 / 3), 'coverage': 0.75, 'images': 4}}
   assert manifest['class_names'] == list(tiny.CLASS_NAMES)
   assert (manifest['seed'], manifest['flags']) == (7, ['--seed=7'])
+  assert manifest['dataset'] == 'digits'
+  assert manifest['data_fingerprint'] == data.fingerprint
   assert manifest['metrics'] == {
       'validation': {'accuracy': 0.5}, 'test': {'accuracy': 0.5}}
   assert 'keras' in manifest['versions'] and manifest['method'] == 'dble'
@@ -78,21 +85,19 @@ def test_a_risk_that_cannot_be_held_accepts_nothing_and_says_so(write, capsys):
 
 def test_without_a_target_or_the_serving_api_all_is_accepted(
     write, capsys, monkeypatch):
-  monkeypatch.setattr(warm_up, 'predict_pb2', None)
+  monkeypatch.setattr(warm_up, 'is_possible', lambda: False)
   some = ([0.9, 0.8], [True, True])
   manifest = write(Target(), some, some)
   assert manifest['threshold'] == 0 and 'abstention' not in manifest
-  assert 'requirements-serving.txt' in capsys.readouterr().err
+  assert 'pip install tensorflow-serving-api' in capsys.readouterr().err
 
 
 def test_targets_come_from_the_flags(data):
-  assert exporting.target(parse('--target_risk=0.01'), data) == Target(risk=0.01)
-  assert exporting.target(parse('--target_coverage=0.9'), data) == Target(coverage=0.9)
-  assert exporting.target(parse(), data) == Target()
-  with pytest.raises(UserError, match='each decides the other'):
-    exporting.target(parse('--target_risk=0.1', '--target_coverage=0.9'), data)
-  with pytest.raises(flags.IllegalFlagValueError):
-    parse('--target_risk=1.5')
+  assert publish.target(parse('--target_risk=0.01'), data) == Target(risk=0.01)
+  assert publish.target(parse('--target_coverage=0.9'), data) == Target(coverage=0.9)
+  assert publish.target(parse(), data) == Target()
+  with pytest.raises(UserError, match='not both'):
+    publish.target(parse('--target_risk=0.1', '--target_coverage=0.9'), data)
 
 
 def test_a_target_without_held_out_images_is_refused(data):
@@ -100,9 +105,5 @@ def test_a_target_without_held_out_images_is_refused(data):
       data.train, datasets.Split(data.test.images[:0], data.test.class_ids[:0]),
       data.test, data.class_names)
   with pytest.raises(UserError, match='--validation_size'):
-    exporting.target(parse('--target_risk=0.1'), empty)
-  assert not exporting.target(parse(), empty).is_given
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+    publish.target(parse('--target_risk=0.1'), empty)
+  assert not publish.target(parse(), empty).is_given

@@ -1,13 +1,23 @@
+import json
+import shutil
+import zipfile
+
+import keras
 import pytest
 
 from dble_tf import files
 from dble_tf.errors import UserError
-from launch import workdir as workdirs
+from launch.runs.workdir import Workdir
+from tests import tiny
 
 
-def test_a_run_is_finished_once_its_metrics_are_there(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  workdir.start('--seed=1\n')
+def start(workdir, config='--seed=1\n'):
+  workdir.start(config, 'fingerprint', None)
+
+
+def test_a_run_is_finished_once_its_metrics_exist(tmp_path):
+  workdir = Workdir(tmp_path)
+  start(workdir)
   assert not workdir.is_finished
   workdir.metrics.write_text('{"seed": 1}')
   assert workdir.is_finished
@@ -15,13 +25,13 @@ def test_a_run_is_finished_once_its_metrics_are_there(tmp_path):
 
 
 def test_without_a_model_it_says_how_to_train_one(tmp_path):
-  with pytest.raises(UserError, match='no trained model'):
-    workdirs.Workdir(tmp_path).load_model()
+  with pytest.raises(UserError, match='no trained model.*python -m launch.train'):
+    Workdir(tmp_path).load_model()
 
 
 def test_a_model_of_an_unfinished_run_is_refused(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  workdir.start('--seed=1\n')
+  workdir = Workdir(tmp_path)
+  start(workdir)
   workdir.model.write_bytes(b'')
   workdir.checkpoints.mkdir()
   with pytest.raises(UserError, match='not finished'):
@@ -31,30 +41,79 @@ def test_a_model_of_an_unfinished_run_is_refused(tmp_path):
 
 
 def test_a_truncated_model_is_named(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  workdir.start('--seed=1\n')
+  workdir = Workdir(tmp_path)
+  start(workdir)
   workdir.model.write_bytes(b'PK half of a zip')
-  with pytest.raises(UserError, match='model.keras cannot be read'):
+  with pytest.raises(UserError, match='model.keras cannot be loaded.*--overwrite'):
     workdir.load_model()
 
 
+def edit_config(path, edit):
+  """Edits config.json within a .keras file."""
+  with zipfile.ZipFile(path) as archive:
+    content = {name: archive.read(name) for name in archive.namelist()}
+  config = json.loads(content['config.json'])
+  edit(config)
+  content['config.json'] = json.dumps(config).encode()
+  with zipfile.ZipFile(path, 'w') as archive:
+    for name, part in content.items():
+      archive.writestr(name, part)
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
+  path = tmp_path_factory.mktemp('saved') / 'model.keras'
+  tiny.model().save(path)
+  return path
+
+
+def test_a_model_of_an_older_version_is_refused_with_what_to_do(saved, tmp_path):
+  workdir = Workdir(tmp_path)
+  start(workdir)
+  shutil.copy(saved, workdir.model)
+  assert isinstance(workdir.load_model(), keras.Model)
+  edit_config(workdir.model, lambda model: model['config'].update(
+      normalisation=['errors'], chosen=0))
+  with pytest.raises(UserError, match=(
+      r'model\.keras cannot be loaded.*another version.*chosen, normalisation.*'
+      'train again')) as caught:
+    workdir.load_model()
+  assert str(caught.value).count('train again') == 1
+
+
+def test_a_class_that_is_gone_is_named_without_its_configuration(saved, tmp_path):
+  workdir = Workdir(tmp_path)
+  start(workdir)
+  shutil.copy(saved, workdir.model)
+  edit_config(workdir.model, lambda model: model.update(
+      module='dble_tf.prototypical', class_name='Prototypical',
+      registered_name='dble_tf>Prototypical'))
+  with pytest.raises(UserError, match="class 'Prototypical'.*--overwrite") as caught:
+    workdir.load_model()
+  assert len(str(caught.value)) < 300 and '{' not in str(caught.value)
+
+
 def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path):
-  workdir = workdirs.Workdir(tmp_path / 'thesis')
-  workdir.check()  # Not there yet: welcome.
+  workdir = Workdir(tmp_path / 'thesis')
+  workdir.check()  # Absent: welcome.
   workdir.path.mkdir()
   workdir.check()  # Empty: welcome.
-  files.replacing(workdir.config).__enter__().write_text('half')
+  half = files.replacing(workdir.config).__enter__()
+  half.write_text('half')
+  workdir.record_data('fingerprint', None)
   workdir.check()  # Killed while it began: welcome.
   (workdir.path / 'plots').mkdir()
-  with pytest.raises(UserError, match='holds no run'):
+  with pytest.raises(UserError, match='does not hold a run'):
     workdir.check()
   workdir.config.write_text('--seed=1\n')
   workdir.check()  # A run: welcome.
+  assert half.exists()  # Whoever writes it may still be at work.
 
 
-def test_what_killed_processes_left_is_removed_and_what_is_whole_stays(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  whole = [workdir.model, workdir.export / 'models.config', workdir.export / 'digits' / '1']
+def test_leftovers_of_killed_processes_are_removed_and_whole_files_stay(tmp_path):
+  workdir = Workdir(tmp_path)
+  whole = [workdir.model, workdir.export / 'models.config',
+           workdir.export / 'digits' / '1']
   half = [files.replacing(path).__enter__() for path in (
       *whole, workdir.reliability, workdir.export / 'digits' / '2')]
   for path in (*whole, *half):
@@ -64,18 +123,32 @@ def test_what_killed_processes_left_is_removed_and_what_is_whole_stays(tmp_path)
   assert not any(path.exists() for path in half)
 
 
-def test_settings_are_recognised(tmp_path):
-  workdir = workdirs.Workdir(tmp_path / 'run')
+def test_settings_are_recognized(tmp_path):
+  workdir = Workdir(tmp_path / 'run')
   assert not workdir.holds('--seed=1\n')
-  workdir.start('--seed=1\n')
+  start(workdir)
   assert workdir.holds('--seed=1\n')
   assert not workdir.holds('--seed=2\n')
 
 
+def test_data_are_recognized_by_their_content_wherever_they_are(tmp_path):
+  workdir = Workdir(tmp_path)
+  workdir.require_data('abc', 'or run')  # Unknown data: welcome.
+  assert workdir.read_data() == {'fingerprint': None, 'data_dir': None}
+  workdir.start('--seed=1\n', 'abc', 'here')
+  assert workdir.read_data() == {'fingerprint': 'abc', 'data_dir': 'here'}
+  workdir.record_data('abc', 'there')
+  assert workdir.read_data()['data_dir'] == 'there'
+  workdir.require_data('abc', 'or run')
+  with pytest.raises(UserError, match='data differ.*--data_dir, or run'):
+    workdir.require_data('abd', 'or run')
+
+
 def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
+  workdir = Workdir(tmp_path)
   results = [workdir.metrics, workdir.model, workdir.predictions, workdir.reliability,
-             workdir.tensorboard / 'events', workdir.checkpoints / 'step-1.npz']
+             workdir.sigma, workdir.tensorboard / 'events',
+             workdir.checkpoints / 'step-1.npz']
   others = [workdir.export / '1' / 'saved_model.pb', workdir.path / 'notes.txt',
             workdir.reliability.parent / 'mine.png']
   for path in results + others:
@@ -83,25 +156,25 @@ def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
     path.write_text('old')
   killed = files.replacing(workdir.export / '2').__enter__()
   killed.mkdir()
-  workdir.start('--seed=1\n')
+  start(workdir)
   assert not any(path.exists() for path in [*results, killed])
   assert all(path.exists() for path in others)
 
 
 def test_a_second_process_is_kept_out_until_the_first_is_done(tmp_path):
-  workdir = workdirs.Workdir(tmp_path / 'run')
+  workdir = Workdir(tmp_path / 'run')
   with workdir.lock():
     with pytest.raises(UserError, match='Another process is at work'):
-      with workdirs.Workdir(tmp_path / 'run').lock():
+      with Workdir(tmp_path / 'run').lock():
         pass
   with workdir.lock():
     assert workdir.path.is_dir()
 
 
 def test_runs_of_other_settings_are_refused_finished_or_not(tmp_path):
-  workdir = workdirs.Workdir(tmp_path)
-  workdir.require('--seed=1\n', 'or run')  # Nothing there: welcome.
-  workdir.start('--seed=1\n')
+  workdir = Workdir(tmp_path)
+  workdir.require('--seed=1\n', 'or run')  # Empty: welcome.
+  start(workdir)
   workdir.require('--seed=1\n', 'or run')
   with pytest.raises(UserError, match='an unfinished run of other settings.*or run'):
     workdir.require('--seed=2\n', 'or run')
@@ -113,9 +186,5 @@ def test_runs_of_other_settings_are_refused_finished_or_not(tmp_path):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
   (tmp_path / 'file').write_text('no directory')
   with pytest.raises(UserError, match='file/run cannot be written.*--workdir'):
-    with workdirs.Workdir(tmp_path / 'file' / 'run').lock():
+    with Workdir(tmp_path / 'file' / 'run').lock():
       pass
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -1,79 +1,118 @@
+import json
+
 import pytest
-from absl import flags
 from etils import epath
 
-from launch import comparison
-from launch import devices
-from launch import experiment
-from launch import methods
+from dble_tf.errors import UserError
+from launch.runs import workdir
+from launch.tables import comparison
+from launch.tables.row_run import RowRun
+from tests.launch.tables.flag_values import parse
+
+FIGURES = {'accuracy': 0.5, 'ece': 0.1, 'brier': 0.5, 'failure_auroc': 0.7, 'aurc': 0.2}
 
 
-def parse(*arguments):
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  devices.define_flags(values)
-  flags.DEFINE_list('methods', [], '', flag_values=values)
-  values(['test', *arguments])
-  return values
+@pytest.fixture
+def trained(monkeypatch):
+  """The runs that were trained; seed 13 fails. The NLL of a run is its seed."""
+  runs = []
+
+  def train(member, fingerprint='as-it-was'):
+    runs.append((member.row, member.seed))
+    if member.seed != 13:
+      member.workdir.start(member.config, fingerprint, None)
+      member.workdir.metrics.write_text(json.dumps({
+          'test': {**FIGURES, 'nll': float(member.seed)}}))
+
+  monkeypatch.setattr(RowRun, 'train', train)
+  return runs
 
 
-def test_rows_have_the_order_of_the_papers_tables():
-  for group, rows in comparison.GROUPS.items():
-    assert comparison.requested_rows(parse(f'--methods={group}')) == rows
+def compare(root, *arguments):
+  comparison.run(*parse(f'--workdir={root}', *arguments))
 
 
-def test_the_ablations_runs_are_of_dble_as_printed(tmp_path):
-  values = parse('--dataset=digits')
-  names = [name for name in values if name != 'methods']
-  config = {row: comparison.Run(values, names, epath.Path(tmp_path), row, 7).config
-            for row in comparison.ROWS}
-  for row, candidate in (('dble_all', 'all+raw_input'), ('dble_errors', 'raw_input')):
-    for line in ('method=dble', 'scaling=none', f'confidence_candidates={candidate}'):
-      assert f'--{line}\n' in config[row]
-  assert '--scaling=sigma_scale\n' in config['dble']
-  assert all('--seed=7\n' in text for text in config.values())
-  assert len(set(config.values())) == len(config)
+def read(root, name='table'):
+  return json.loads((root / f'{name}.json').read_text())
 
 
-@pytest.mark.parametrize('group, stem', [('ablation', 'ablation'), ('all', 'table')])
-def test_tables_are_written_also_where_every_run_failed(group, stem, tmp_path):
-  values = parse('--dataset=digits', f'--methods={group}')
-  paths = comparison.write(
-      values, epath.Path(tmp_path), {'dble': {0: None}, 'vanilla': {}})
-  assert [path.name for path in paths] == [f'{stem}.{e}' for e in ('md', 'tex', 'json')]
-  assert '| DBLE | failed: 0 |' in paths[0].read_text()
+def test_a_further_seed_joins_the_tables_of_the_others(trained, tmp_path):
+  compare(tmp_path, '--methods=vanilla,dble', '--seeds=2')
+  compare(tmp_path, '--methods=vanilla,dble', '--seed=4', '--seeds=1')
+  assert trained == [('vanilla', 0), ('dble', 0), ('vanilla', 1), ('dble', 1),
+                     ('vanilla', 4), ('dble', 4)]
+  table = read(tmp_path)
+  for row in ('vanilla', 'dble'):
+    assert table['rows'][row]['seeds'] == [0, 1, 4]
+    assert table['rows'][row]['mean']['nll'] == pytest.approx(5 / 3)
+    assert list(table['runs'][row]) == ['0', '1', '4']
+  assert 'over 3 seeds' in table['caption']
+  assert '| DBLE | 0, 1, 4 |' in (tmp_path / 'table.md').read_text()
 
 
-def test_parts_of_dble_have_a_table_of_their_own(tmp_path):
-  figures = {'accuracy': 0.5, 'ece': 0.1, 'nll': 1.0, 'brier': 0.5,
-             'failure_auroc': 0.7, 'aurc': 0.2}
-  part = lambda sigma, scaling, nll: {
-      'sigma': sigma, 'scaling': scaling, 'test': {**figures, 'nll': nll}}
-  runs = {
-      seed: {'test': figures, 'parts': [
-          part('none', 'none', 2.0 + seed), part('none', 'temperature', 1.5),
-          part('constant', 'sigma_scale', 1.4), part('all', 'none', 1.7),
-          part('all', 'sigma_scale_and_temperature', 1.3)]}
-      for seed in (0, 1)}
-  paths = comparison.write(
-      parse('--dataset=digits', '--methods=dble'), epath.Path(tmp_path),
-      {'dble': {**runs, 2: None}})
-  text = (tmp_path / 'parts.md').read_text()
-  assert epath.Path(tmp_path) / 'parts.png' in paths
-  assert [line.split(' | ')[0] for line in text.splitlines()[4:]] == [
-      '| no sigma', '| no sigma, temperature', '| constant sigma, scaled',
-      '| sigma of "all"', '| sigma of "all", scaled, temperature']
-  assert '2.5000 ± 0.7071' in text and '**1.3000** ± 0.0000' in text
+def test_seeds_of_other_settings_stay_out_of_the_table(trained, tmp_path):
+  compare(tmp_path, '--methods=dble', '--seeds=1')
+  compare(tmp_path, '--methods=dble', '--seeds=1', '--seed=1', '--epochs=2')
+  assert read(tmp_path)['rows']['dble']['seeds'] == [1]
+  assert 'one seed' in read(tmp_path)['caption']
 
 
-def test_all_methods_of_the_paper_are_rows_in_its_order():
-  assert comparison.GROUPS['all'] == [
-      'vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
-      'trust_score', 'dble', 'deep_ensemble']
-  assert comparison.GROUPS['ablation'] == [
-      'vanilla', 'vanilla_errors', 'dble_all', 'dble_errors']
-  assert set(methods.METHODS) == set(comparison.ROWS) - {'dble_all', 'dble_errors'}
+def test_only_failures_of_this_command_are_reported(trained, tmp_path):
+  with pytest.raises(UserError, match='1 of 2 runs failed: dble, seed 13'):
+    compare(tmp_path, '--methods=dble', '--seed=12', '--seeds=2')
+  assert read(tmp_path)['rows']['dble']['failed'] == [13]
+  compare(tmp_path, '--methods=dble', '--seed=14', '--seeds=1')
+  dble = read(tmp_path)['rows']['dble']
+  assert dble['seeds'] == [12, 14] and dble['failed'] == []
 
 
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
+def test_the_table_is_there_after_each_run(trained, tmp_path, monkeypatch):
+  train = RowRun.train
+
+  def look_and_train(member):
+    if member.seed == 1:
+      assert read(tmp_path)['rows']['dble']['seeds'] == [0]
+    train(member)
+
+  monkeypatch.setattr(RowRun, 'train', look_and_train)
+  compare(tmp_path, '--methods=dble', '--seeds=2')
+  assert len(trained) == 2
+
+
+def test_two_comparisons_do_not_share_a_directory(trained, tmp_path):
+  theirs = tmp_path / '.incomplete-theirs'
+  theirs.touch()
+  with workdir.locked(epath.Path(tmp_path)):
+    with pytest.raises(UserError, match='Another process is at work'):
+      compare(tmp_path, '--methods=dble', '--seeds=1')
+  assert not trained
+  assert theirs.exists()  # It may be in use.
+  compare(tmp_path, '--methods=dble', '--seeds=1')
+  assert not theirs.exists()
+
+
+def test_the_directory_is_locked_while_runs_are_trained(trained, tmp_path, monkeypatch):
+  def train(member):
+    with pytest.raises(UserError, match='Another process is at work'):
+      with workdir.locked(epath.Path(tmp_path)):
+        pass
+    trained.append(member)
+
+  monkeypatch.setattr(RowRun, 'train', train)
+  with pytest.raises(UserError, match='1 of 1 runs failed'):
+    compare(tmp_path, '--methods=dble', '--seeds=1')
+  assert trained
+
+
+def test_runs_on_different_data_do_not_share_a_table(trained, tmp_path, monkeypatch):
+  compare(tmp_path, '--methods=vanilla', '--seeds=1')
+  train = RowRun.train
+  monkeypatch.setattr(RowRun, 'train', lambda member: train(member, 'changed'))
+  with pytest.raises(UserError, match='vanilla-0 and .*dble-0 were trained on different'):
+    compare(tmp_path, '--methods=vanilla,dble', '--seeds=1')
+
+
+def test_the_method_is_set_by_rows_alone(trained, tmp_path):
+  with pytest.raises(UserError, match='Each row sets --method itself'):
+    compare(tmp_path / 'new', '--method=vanilla')
+  assert not (tmp_path / 'new').exists()

@@ -1,7 +1,7 @@
 import pytest
 
-from launch import comparison
-from launch import paper
+from launch.tables import paper
+from launch.tables import rows
 
 
 def test_figures_are_the_papers():
@@ -40,7 +40,13 @@ def test_table_1_is_the_papers(line):
         {'accuracy': accuracy / 100, 'ece': ece / 100, 'nll': nll})
 
 
-def test_what_the_paper_has_not_is_empty():
+@pytest.mark.parametrize('dataset', ['cifar100', 'tiny_imagenet'])
+def test_figures_of_resnet_50_are_shown_for_the_thin_resnet_too(dataset):
+  figures = paper.figures(dataset, 'thin_resnet')
+  assert figures == paper.figures(dataset, 'resnet50') and figures
+
+
+def test_what_the_paper_does_not_report_is_empty():
   assert paper.figures('digits', 'mlp') == {}
   assert paper.figures('mnist', 'vgg11') == {}
   assert 'vanilla_errors' not in paper.figures('mnist', 'mlp')
@@ -52,12 +58,8 @@ def test_what_the_paper_has_not_is_empty():
 def test_dble_has_the_lowest_ece_and_nll_of_the_single_models_as_the_paper_says(
     dataset, encoder):
   figures = paper.figures(dataset, encoder)
-  assert set(figures) <= set(comparison.ROWS)
+  assert set(figures) <= set(rows.ROWS)
   single = {row: values for row, values in figures.items()
             if row not in ('deep_ensemble', 'dble_errors')}  # The same as dble.
   for name in ('ece', 'nll'):
     assert min(single, key=lambda row: single[row][name]) == 'dble'
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))
