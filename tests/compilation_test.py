@@ -113,7 +113,3 @@ def test_input_needs_no_python(method):
     found = {node.op for node in nodes(graph_def)}
     assert any('Dataset' in op for op in found)
     assert not PYTHON_DATA & found
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -362,10 +362,17 @@ def test_nothing_drives_phi_to_nan(kind):
     assert np.all((sigma >= 0) & (sigma <= confidence.MAX_SIGMA))
 
 
-def test_non_finite_representations_leave_phi_alone():
+def test_non_finite_centers_leave_phi_alone():
   model = make_dble()
   before = model.confidence_model.get_weights()
-  for grey in (np.nan, np.inf, 1e30):
-    model.train_on_batch(episode(0, 250, 250, grey))
+  model.train_on_batch(episode(np.nan, 100, np.inf, 1e32))
   for old, new in zip(before, model.confidence_model.get_weights()):
     np.testing.assert_array_equal(old, new)
+
+
+def test_non_finite_queries_leave_phi_finite():
+  model = make_dble()
+  for grey in (np.nan, np.inf, -np.inf, 1e30):
+    model.train_on_batch(episode(0, 250, 250, grey))
+    for weight in model.confidence_model.get_weights():
+      assert np.all(np.isfinite(weight))

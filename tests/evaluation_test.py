@@ -111,7 +111,3 @@ def test_where_there_is_nothing_to_compare_sigma_with_it_says_so():
 def model_figures(model, split):
   model.compile('sgd', 'sgd')
   return model.evaluate(split.batches(7), return_dict=True, verbose=0)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -13,13 +13,14 @@ DIM = 3
 SHOTS = 2
 
 
-def encoder():
+def encoder(kernel_regularizer=None):
   """Pixels / 100 times a kernel [4, 3]."""
   return keras.Sequential([
       keras.Input(IMAGE_SHAPE, dtype='uint8'),
       keras.layers.Rescaling(0.01),
       keras.layers.Flatten(),
-      keras.layers.Dense(DIM, use_bias=False),
+      keras.layers.Dense(
+          DIM, use_bias=False, kernel_regularizer=kernel_regularizer),
   ])
 
 

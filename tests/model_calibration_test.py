@@ -1,4 +1,4 @@
-"""What DBLE does with held-out data after training: scaling and the choice of phi."""
+"""DBLE's calibration: class centers, alpha and T, and models without sigma."""
 
 import keras
 import numpy as np
@@ -6,23 +6,24 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from dble_tf import confidence_models
-from dble_tf.serving import export
+from dble_tf import calibration
+from dble_tf.confidence import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
+from dble_tf.serving.export import export
+from tests import linear
 
-SIGMAS = (0.05, 0.9)
 
-
-def make_model(sigmas=SIGMAS, distance_scale=0.03, **arguments):
+def make_model(sigma=0.5, distance_scale=0.1, **arguments):
+  """A model whose distances, by default, are too sure: a sigma pays."""
   keras.utils.set_random_seed(0)
   encoder = keras.Sequential([
       keras.Input([4, 1, 1], dtype='uint8'), keras.layers.Rescaling(distance_scale),
       keras.layers.Flatten()])
-  model = DBLE(
-      encoder, [confidence_models.confidence_mlp(4, dropout=0.0, initial_sigma=sigma)
-                for sigma in sigmas],
-      3, num_shots=1, **arguments)
+  model = DBLE(encoder, 3, **{
+      'num_shots': 1,
+      'confidence_model': ConfidenceModel(4, dropout=0.0, initial_sigma=sigma),
+      **arguments})
   model.compile(keras.optimizers.SGD(0.01), keras.optimizers.SGD(0.01))
   return model
 
@@ -38,193 +39,285 @@ def batches(seed):
   return tf.data.Dataset.from_tensor_slices(some_images(seed)).batch(64)
 
 
+def calibrated_model(**arguments):
+  model = make_model(**arguments)
+  model.calibrate(batches(0), batches(1))
+  return model
+
+
 def nll(model, seed=1):
   return model.evaluate(batches(seed), verbose=0, return_dict=True)['nll']
 
 
+# Class centers
+
+
+def test_centers_are_class_means_over_all_batches():
+  images, class_ids = linear.some_images(n=37)
+  model = linear.make_model()
+  model.fit_centers(linear.batches(images, class_ids, batch_size=5))
+  np.testing.assert_allclose(
+      model.centers, linear.class_means(model, images, class_ids), rtol=1e-4)
+  np.testing.assert_array_equal(model.center_counts, [10, 9, 9, 9])
+
+
+def test_a_class_without_images_has_no_center_and_is_named():
+  images, _ = linear.some_images(n=6)
+  model = linear.make_model()
+  with pytest.raises(UserError, match=r'\[1, 3\]'):
+    model.fit_centers(linear.batches(images, [0, 0, 2, 2, 0, 2]))
+  assert not model.has_centers
+
+
+@pytest.mark.parametrize('as_given', [
+    lambda ids: ids[:, np.newaxis], lambda ids: ids.astype(np.float32),
+    lambda ids: ids.astype(np.uint8)], ids=['column', 'floats', 'bytes'])
+def test_labels_may_be_given_in_several_ways(as_given):
+  images, class_ids = linear.some_images()
+  model, other = linear.make_model(), linear.make_model()
+  model.fit_centers(linear.batches(images, class_ids))
+  with_weights = tf.data.Dataset.from_tensor_slices(
+      (images, as_given(class_ids), np.zeros(40))).batch(16)
+  other.fit_centers(with_weights)
+  np.testing.assert_array_equal(model.centers, other.centers)
+  np.testing.assert_array_equal(other.represent(with_weights).class_ids, class_ids)
+
+
+def test_valid_centers_are_kept():
+  model = make_model()
+  model.fit_centers(batches(0))
+  model.centers.assign(np.ones([3, 4]))  # As if fitted on other data.
+  model.calibrate(batches(0), batches(1))
+  np.testing.assert_array_equal(model.centers, np.ones([3, 4]))
+
+
+# Alpha and T
+
+
 @pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_completing_fits_alpha_by_the_held_out_nll(scaling):
-  # Distances that are too sure: a sigma pays.
-  model = make_model(distance_scale=0.1, scaling=scaling)
+def test_alpha_is_fitted_by_the_held_out_nll(scaling):
+  model = make_model(scaling=scaling)
   model.fit_centers(batches(0))
   before = nll(model)
-  fitted = model.fit_sigma_scale(batches(1))
+  representations = model.represent(batches(1))
+  expected = calibration.fit(
+      model.held_out(representations, model.confidence_model), scaling)
+  model.calibrate(batches(0), batches(1))
   assert nll(model) < before - 1e-3
-  assert nll(model) == pytest.approx(min(one.nll for one in fitted), rel=1e-4)
-  expected = np.ones(2)
-  expected[model.chosen] = fitted[model.chosen].sigma_scale
-  np.testing.assert_allclose(model.sigma_scale, expected, rtol=1e-6)
-  has_temperature = scaling == 'sigma_scale_and_temperature'
-  assert (model.temperature[model.chosen] != 1.0) == has_temperature
+  assert nll(model) == pytest.approx(expected.nll, rel=1e-4)
+  assert float(model.sigma_scale) == pytest.approx(expected.sigma_scale, rel=1e-6)
+  assert float(model.temperature) == pytest.approx(expected.temperature, rel=1e-6)
+  assert (expected.temperature != 1.0) == (scaling == 'sigma_scale_and_temperature')
+  assert int(model.calibration_size) == 600 and model.uses_sigma
+  model.require_calibrated()
 
 
-@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_where_distances_are_calibrated_there_is_no_sigma(scaling):
-  model = make_model([0.5], scaling=scaling)
-  model.fit_centers(batches(0))
-  images, _ = some_images(1, 3000)
-  softmax = lambda distances: special.softmax(-distances, axis=1)
-  true_probabilities = softmax(model.predict(images, verbose=0)['distances'])
-  uniform = np.random.default_rng(0).uniform(size=[len(images), 1])
-  class_ids = (uniform > true_probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
-  fitted, = model.fit_sigma_scale(
-      tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(500))
-  assert (fitted.sigma_scale, fitted.temperature) == (0.0, 1.0)
-  answers = model.predict(images[:50], verbose=0)
+def test_representations_calibrate_as_their_batches_do():
+  model = calibrated_model()
+  other = make_model()
+  other.calibrate(batches(0), other.represent(batches(1)))
+  for mine, theirs in zip(model.weights, other.weights):
+    np.testing.assert_array_equal(theirs, mine, err_msg=mine.path)
+
+
+def test_without_scaling_sigma_stays_as_it_is():
+  model = calibrated_model(scaling='none')
+  assert (float(model.sigma_scale), float(model.temperature)) == (1.0, 1.0)
+  images, _ = some_images(2, 5)
+  h = model.encoder.predict(images, verbose=0)
   np.testing.assert_allclose(
-      answers['probabilities'], softmax(answers['distances']), atol=1e-5)
-  model.require_complete()
-
-
-def test_without_scaling_the_better_candidate_is_chosen_as_it_is():
-  sigmas = (5.0, 0.5)
-  model = make_model(sigmas, scaling='none')
-  model.complete(batches(0), batches(1))
-  losses = []
-  for place in (0, 1):
-    one = make_model(sigmas, scaling='none')
-    one.fit_centers(batches(0))
-    one.choose(place)
-    losses.append(nll(one))
-  assert losses[0] != pytest.approx(losses[1], rel=1e-2)
-  assert model.chosen == np.argmin(losses)
-  np.testing.assert_array_equal(model.sigma_scale, [1.0, 1.0])
+      model.predict(images, verbose=0)['sigma'], model.confidence_model(h), rtol=1e-5)
+  model.require_calibrated()
 
 
 def test_sigma_is_multiplied_and_distances_are_divided():
-  model = make_model([0.5])
+  model = make_model()
   model.fit_centers(batches(0))
   images, _ = some_images(2, 5)
   before = model.predict(images, verbose=0)
-  model.sigma_scale.assign([3.0])
+  model.sigma_scale.assign(3.0)
   np.testing.assert_allclose(
       model.predict(images, verbose=0)['sigma'], 3 * before['sigma'], rtol=1e-5)
-  model.sigma_scale.assign([0.0])
-  model.temperature.assign([2.0])
-  after = model.predict(images, verbose=0)
-  odds = np.log(after['probabilities'][:, 0] / after['probabilities'][:, 1])
-  np.testing.assert_allclose(
-      odds, (after['distances'][:, 1] - after['distances'][:, 0]) / 2, atol=1e-4)
-  np.testing.assert_array_equal(after['label'], before['label'])
+  model.temperature.assign(2.0)
+  for sigma_scale in (0.0, 1e-6):  # Without sigma, and with hardly any.
+    model.sigma_scale.assign(sigma_scale)
+    after = model.predict(images, verbose=0)
+    np.testing.assert_allclose(
+        after['probabilities'], special.softmax(-after['distances'] / 2, axis=1),
+        rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(after['label'], before['label'])
 
 
-def test_saving_and_exporting_keep_alpha_and_the_choice(tmp_path):
+def test_saving_and_exporting_keep_alpha_and_temperature(tmp_path):
   model = make_model(scaling='sigma_scale_and_temperature')
   model.fit_centers(batches(0))
-  model.sigma_scale.assign([1.0, 3.0])
-  model.temperature.assign([0.0, 0.7])
-  model.choose(1)
+  model.sigma_scale.assign(3.0)
+  model.temperature.assign(0.7)
+  model.calibration_size.assign(1)
   images, _ = some_images(2)
   expected = model.predict(images, verbose=0)
-  np.testing.assert_allclose(expected['sigma'].mean(), 3 * SIGMAS[1], rtol=0.1)
+  np.testing.assert_allclose(expected['sigma'].mean(), 3 * 0.5, rtol=0.1)
   model.save(tmp_path / 'model.keras')
   loaded = keras.models.load_model(tmp_path / 'model.keras')
-  exported = tf.saved_model.load(str(export.export(model, tmp_path / 'export')))
+  exported = tf.saved_model.load(str(export(model, tmp_path / 'export')))
   for answers in (loaded.predict(images, verbose=0),
                   exported.signatures['serving_default'](images=images)):
     np.testing.assert_allclose(
         answers['confidence'], expected['confidence'], rtol=1e-5)
-  assert loaded.scaling == 'sigma_scale_and_temperature' and loaded.chosen == 1
+  assert loaded.scaling == 'sigma_scale_and_temperature'
+  loaded.require_calibrated()
 
 
-def test_weights_alone_keep_the_choice(tmp_path):
-  model = make_model((5.0, 0.5), scaling='none')
-  model.complete(batches(0), batches(1))
-  assert model.chosen == 1
+def test_weights_alone_keep_the_calibration(tmp_path):
+  model = calibrated_model()
   model.save_weights(tmp_path / 'model.weights.h5')
-  other = make_model((5.0, 0.5), scaling='none')
+  other = make_model()
   other.load_weights(tmp_path / 'model.weights.h5')
-  assert other.chosen == 1
-  other.require_complete()
+  assert float(other.sigma_scale) == float(model.sigma_scale) != 1.0
+  other.require_calibrated()
 
 
 def test_training_on_makes_what_was_fitted_invalid():
-  model = make_model()
-  model.complete(batches(0), batches(1))
-  assert np.any(model.sigma_scale.numpy() != 1)
+  model = calibrated_model()
+  assert float(model.sigma_scale) != 1.0
   episodes = np.random.default_rng(0).integers(
       256, size=[4, 2, 3, 2, 4, 1, 1], dtype=np.uint8)
   model.fit(tf.data.Dataset.from_tensor_slices(episodes), verbose=0)
-  np.testing.assert_array_equal(model.sigma_scale, [1, 1])
-  assert model.chosen == 0 and not model.has_centers
+  assert float(model.sigma_scale) == 1.0
+  assert not model.has_centers and int(model.calibration_size) == 0
 
 
-def test_several_candidates_train_under_xla():
-  episodes = np.random.default_rng(0).integers(
-      256, size=[2, 3, 4, 4, 1, 1], dtype=np.uint8)
-  results = []
-  for jit_compile in (False, True):
-    model = make_model()
-    model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1),
-                  jit_compile=jit_compile)
-    logs = model.train_on_batch(episodes, return_dict=True)
-    results.append([logs['confidence_loss'],
-                    *(weight for one in model.candidates for weight in one.get_weights())])
-  assert results[0][0] > 0
-  for plain, compiled in zip(*results):
-    np.testing.assert_allclose(compiled, plain, rtol=1e-4, atol=1e-6)
+# Without sigma
+
+
+@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
+def test_where_distances_are_calibrated_there_is_no_sigma(scaling):
+  model = make_model(distance_scale=0.03, scaling=scaling)
+  model.fit_centers(batches(0))
+  images, _ = some_images(1, 1500)
+  softmax = lambda distances: special.softmax(-distances, axis=1)
+  true_probabilities = softmax(model.predict(images, verbose=0)['distances'])
+  uniform = np.random.default_rng(0).uniform(size=[len(images), 1])
+  class_ids = (uniform > true_probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
+  model.calibrate(
+      batches(0), tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(500))
+  assert (float(model.sigma_scale), float(model.temperature)) == (0.0, 1.0)
+  answers = model.predict(images[:50], verbose=0)
+  np.testing.assert_allclose(
+      answers['probabilities'], softmax(answers['distances']), atol=1e-5)
+  assert not model.uses_sigma
+  model.require_calibrated()
+
+
+def model_without_sigma():
+  model = make_model()
+  model.fit_centers(batches(0))
+  model.sigma_scale.assign(0.0)
+  model.calibration_size.assign(600)
+  return model
+
+
+def test_a_disabled_confidence_model_is_not_counted():
+  model = make_model()
+  model.fit_centers(batches(0))
+  assert len(model.inference_variables) == len(model.theta) + 4
+  model = model_without_sigma()
+  assert not model.uses_sigma
+  assert model.inference_variables == model.theta
+
+
+@pytest.mark.parametrize('answer', [
+    lambda model, images: model.predict(images, verbose=0),
+    lambda model, images: model(images),
+    lambda model, images: model.predict_from(model.represent(batches(2)).h),
+    lambda model, images: model.serve(images)],
+    ids=['predict', 'call', 'predict_from', 'serve'])
+def test_a_disabled_confidence_model_is_not_run(answer):
+  model = model_without_sigma()
+  images, _ = some_images(2)
+  model.confidence_model.output_layer.bias.assign(np.full(4, np.nan))
+  answers = answer(model, images)
+  distances = model.predict(images, verbose=0)['distances']
+  np.testing.assert_allclose(
+      answers['probabilities'], special.softmax(-distances, axis=1),
+      rtol=1e-3, atol=1e-6)
+  np.testing.assert_array_equal(answers['sigma'], np.zeros_like(answers['sigma']))
+
+
+def test_a_disabled_confidence_model_is_not_exported(tmp_path):
+  prototypical = make_model(confidence_model=None)
+  prototypical.fit_centers(batches(0))
+  with_sigma = make_model(scaling='none')
+  with_sigma.fit_centers(batches(0))
+  models = [with_sigma, model_without_sigma(), prototypical]
+  shapes = []
+  for place, model in enumerate(models):
+    version = export(model, tmp_path / str(place))
+    shapes.append(sorted(tuple(shape) for _, shape in tf.train.list_variables(
+        str(version / 'variables' / 'variables')) if shape))  # Alpha is a scalar.
+  assert shapes[1] == shapes[2]
+  assert (4, 512) in shapes[0] and (4, 512) not in shapes[1]
+  images, _ = some_images(2)
+  exports = [tf.saved_model.load(str(tmp_path / str(place) / 'model' / '1'))
+             for place in (1, 2)]
+  mine, plain = (one.serving_default(images=tf.constant(images)) for one in exports)
+  np.testing.assert_allclose(mine['confidence'], plain['confidence'], rtol=1e-6)
+  np.testing.assert_array_equal(mine['sigma'], np.zeros(600))
+
+
+# Refusals
 
 
 @pytest.mark.parametrize('arguments, needs', [
-    ({'scaling': 'none', 'sigmas': [0.1]}, False),
-    ({'scaling': 'sigma_scale', 'sigmas': [0.1]}, True),
-    ({'scaling': 'none', 'sigmas': [0.1, 0.2]}, True),
-    ({'scaling': 'none', 'sigmas': [0.1], 'confidence_training': 'held_out'}, True),
+    ({'scaling': 'none'}, False),
+    ({'confidence_model': None}, False),
+    ({'scaling': 'sigma_scale'}, True),
 ])
 def test_held_out_images_are_asked_for_where_something_is_fitted(arguments, needs):
   model = make_model(**arguments)
   assert model.needs_held_out == needs
   if needs:
-    with pytest.raises(UserError, match='give them as held_out'):
-      model.complete(batches(0))
+    with pytest.raises(UserError, match='pass them as held_out'):
+      model.calibrate(batches(0))
   else:
-    model.complete(batches(0))
-    assert model.has_centers
+    model.calibrate(batches(0))
+    model.require_calibrated()
 
 
 def test_an_export_without_alpha_is_refused(tmp_path):
   model = make_model()
   model.fit_centers(batches(0))
-  for write in (lambda: export.export(model, tmp_path / 'a'),
+  for write in (lambda: export(model, tmp_path / 'a'),
                 lambda: model.export(tmp_path / 'b')):
-    with pytest.raises(UserError, match='fit_sigma_scale'):
+    with pytest.raises(UserError, match=r'calibrate\(train, held_out\)'):
       write()
   assert not list(tmp_path.iterdir())
-  model.fit_sigma_scale(batches(1))
-  assert export.export(model, tmp_path / 'a').exists()
-  as_printed = make_model([0.1], scaling='none')
-  as_printed.fit_centers(batches(0))
-  assert export.export(as_printed, tmp_path / 'a').name == '2'
+  model.calibrate(batches(0), batches(1))
+  assert export(model, tmp_path / 'a').exists()
 
 
-def test_without_a_held_out_image_there_is_a_clear_message():
+@pytest.mark.parametrize('nothing', [batches(1).take(0), some_images(1)])
+def test_held_out_images_that_cannot_be_used_are_refused(nothing):
+  model = make_model()
+  with pytest.raises(UserError, match='finite tf.data.Dataset'):
+    model.calibrate(batches(0), nothing)
+  assert not model.has_centers  # Nothing was done by halves.
+
+
+def test_a_confidence_model_without_finite_answers_is_refused():
   model = make_model()
   model.fit_centers(batches(0))
-  for nothing in (batches(1).take(0), some_images(1)):
-    with pytest.raises(UserError, match='finite tf.data.Dataset'):
-      model.fit_sigma_scale(nothing)
-
-
-def test_a_candidate_that_gives_no_numbers_is_never_chosen():
-  model = make_model()
-  model.fit_centers(batches(0))
-  model.candidates[0].layers[-1].bias.assign(np.full(4, np.nan))
-  model.fit_sigma_scale(batches(1))
-  assert model.chosen == 1
-  model.candidates[1].layers[-1].bias.assign(np.full(4, np.nan))
+  model.confidence_model.output_layer.bias.assign(np.full(4, np.nan))
   with pytest.raises(UserError, match='diverged'):
-    model.fit_sigma_scale(batches(1))
+    model.calibrate(batches(0), batches(1))
 
 
 def test_an_alpha_needs_centers_first():
+  model = make_model()
   with pytest.raises(UserError, match='no class centers yet'):
-    make_model().fit_sigma_scale(batches(1))
+    model.fit_held_out(model.represent(batches(1)))
 
 
 def test_an_unknown_scaling_is_refused():
   with pytest.raises(UserError, match="sigma_scale_and_temperature, not 'much'"):
     make_model(scaling='much')
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -144,10 +144,7 @@ def test_the_loss_is_the_sum_of_both_losses_and_their_weight_decay():
 def test_weight_decay_reaches_theta_and_phi():
   def step(decay):
     keras.utils.set_random_seed(7)
-    encoder = keras.Sequential([
-        keras.Input(linear.IMAGE_SHAPE, dtype='uint8'), keras.layers.Flatten(),
-        keras.layers.Dense(
-            linear.DIM, kernel_regularizer=keras.regularizers.L2(decay / 2))])
+    encoder = linear.encoder(keras.regularizers.L2(decay / 2))
     model = DBLE(encoder, 4, num_shots=linear.SHOTS, confidence_model=ConfidenceModel(
         linear.DIM, dropout=0.0, weight_decay=decay))
     model.compile(keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1))

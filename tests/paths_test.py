@@ -86,7 +86,3 @@ def test_exports_are_written_to_another_file_system(bucket, monkeypatch):
   np.testing.assert_allclose(
       served['probabilities'], model.predict(images, verbose=0)['probabilities'],
       rtol=1e-5)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

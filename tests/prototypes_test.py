@@ -158,7 +158,3 @@ def test_class_sums_of_batches_add_up_to_the_class_means():
     np.testing.assert_allclose(
         sums[class_id] / counts[class_id], h[class_ids == class_id].mean(axis=0),
         rtol=1e-4, atol=1e-6)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -1,3 +1,5 @@
+"""DBLE without a confidence model: the prototypical classifier."""
+
 import keras
 import numpy as np
 import pytest
@@ -5,50 +7,37 @@ import tensorflow as tf
 from scipy import special
 from scipy.spatial import distance
 
-from dble_tf import confidence_models
-from dble_tf.serving import export
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
-from dble_tf.prototypical import Prototypical
-
-IMAGE_SHAPE = (2, 2, 1)
+from dble_tf.serving.export import export
+from tests import linear
+from tests.linear import batches
+from tests.linear import random_episodes
+from tests.linear import some_images
 
 
 def linear_encoder():
   keras.utils.set_random_seed(7)
-  return keras.Sequential([
-      keras.Input(IMAGE_SHAPE, dtype='uint8'),
-      keras.layers.Rescaling(0.01),
-      keras.layers.Flatten(),
-      keras.layers.Dense(3, use_bias=False, kernel_regularizer=keras.regularizers.L2(0.1)),
-  ])
+  return linear.encoder(keras.regularizers.L2(0.1))
 
 
 def make_model(num_shots=2, **compile_arguments):
-  model = Prototypical(linear_encoder(), 4, num_shots=num_shots)
+  model = DBLE(
+      linear_encoder(), 4, num_shots=num_shots, confidence_model=None)
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9), **compile_arguments)
   return model
 
 
-def random_episodes(seed=0):
-  return np.random.default_rng(seed).integers(
-      256, size=[2, 3, 6, *IMAGE_SHAPE], dtype=np.uint8)
-
-
-def some_data(n=40):
-  rng = np.random.default_rng(1)
-  images = rng.integers(256, size=[n, *IMAGE_SHAPE], dtype=np.uint8)
-  return images, np.arange(n) % 4
-
-
-def batches():
-  return tf.data.Dataset.from_tensor_slices(some_data()).batch(16)
+def fitted_model(**arguments):
+  model = make_model(**arguments)
+  model.calibrate(batches(*some_images()))
+  return model
 
 
 @pytest.mark.parametrize('num_shots', [2, None])
-def test_the_encoder_learns_as_dbles_does(num_shots):
+def test_the_encoder_learns_as_with_a_confidence_model(num_shots):
   model = make_model(num_shots)
-  dble = DBLE(linear_encoder(), confidence_models.confidence_mlp(3), 4, num_shots=num_shots)
+  dble = DBLE(linear_encoder(), 4, num_shots=num_shots)
   dble.compile(keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.1))
   for step in range(3):
     logs = model.train_on_batch(random_episodes(step), return_dict=True)
@@ -61,9 +50,8 @@ def test_the_encoder_learns_as_dbles_does(num_shots):
 
 
 def test_prediction_follows_equations_3_and_6():
-  model = make_model()
-  model.fit_centers(batches())
-  images, class_ids = some_data()
+  model = fitted_model()
+  images, class_ids = some_images()
   h = images.reshape(-1, 4) * 0.01 @ model.encoder.get_weights()[0]
   centers = np.stack([h[class_ids == c].mean(axis=0) for c in range(4)])
   distances = distance.cdist(h, centers)
@@ -76,25 +64,40 @@ def test_prediction_follows_equations_3_and_6():
   assert 'sigma' not in answers
 
 
-def test_completing_fits_centers_where_there_are_none():
+def test_it_has_no_phi():
   model = make_model()
-  model.complete(batches())
-  images, class_ids = some_data()
-  h = model.encoder.predict(images, verbose=0)
-  expected = [h[class_ids == c].mean(axis=0) for c in range(4)]
-  np.testing.assert_allclose(model.centers, expected, rtol=1e-4)
-  model.centers.assign(np.ones([4, 3]))  # As if fitted on other data.
-  model.complete(batches())
-  np.testing.assert_array_equal(model.centers, np.ones([4, 3]))
+  assert model.phi == [] and not model.uses_sigma
+  assert model.inference_variables == model.theta == model.trainable_variables
+  assert not hasattr(model, 'confidence_optimizer')
+
+
+def test_calibration_fits_the_centers_and_needs_no_held_out_images():
+  model = make_model()
+  model.calibrate(batches(*some_images()))
+  np.testing.assert_allclose(
+      model.centers, linear.class_means(model, *some_images()), rtol=1e-4)
+  model.require_calibrated()
+
+
+def test_validation_is_of_the_centers_of_its_moment():
+  model = make_model()
+  history = model.fit(
+      tf.data.Dataset.from_tensors(random_episodes()).repeat(2), verbose=0,
+      train_data=batches(*some_images()), validation_data=batches(*some_images(seed=2)))
+  copy = linear.copy_of(model)
+  copy.fit_centers(batches(*some_images()))
+  figures = copy.evaluate(
+      batches(*some_images(seed=2)), return_dict=True, verbose=0)
+  for name in ('loss', 'accuracy', 'ece', 'nll'):
+    assert history.history[f'val_{name}'][0] == pytest.approx(figures[name], rel=1e-5)
 
 
 def test_an_export_has_distances_and_no_sigma(tmp_path):
-  model = make_model()
   with pytest.raises(UserError, match='no class centers'):
-    export.export(model, tmp_path)
-  model.fit_centers(batches())
-  served = tf.saved_model.load(str(export.export(model, tmp_path)))
-  images, _ = some_data()
+    export(make_model(), tmp_path)
+  model = fitted_model()
+  served = tf.saved_model.load(str(export(model, tmp_path)))
+  images, _ = some_images()
   answers = served.serving_default(images)
   assert set(answers) == {
       'label', 'label_name', 'confidence', 'probabilities', 'distance', 'accept'}
@@ -105,13 +108,14 @@ def test_an_export_has_distances_and_no_sigma(tmp_path):
 def test_it_survives_saving_and_goes_on_learning(tmp_path):
   model = make_model(num_shots=None)
   model.train_on_batch(random_episodes())
-  model.fit_centers(batches())
+  model.fit_centers(batches(*some_images()))
   model.save(tmp_path / 'model.keras')
   loaded = keras.models.load_model(tmp_path / 'model.keras')
-  assert loaded.num_shots is None
-  images, _ = some_data()
+  assert loaded.num_shots is None and loaded.confidence_model is None
+  images, _ = some_images()
+  answers = loaded.predict(images, verbose=0)
   for name, expected in model.predict(images, verbose=0).items():
-    np.testing.assert_allclose(loaded.predict(images, verbose=0)[name], expected)
+    np.testing.assert_allclose(answers[name], expected)
   for one in (model, loaded):
     one.train_on_batch(random_episodes(1))
   np.testing.assert_allclose(
@@ -123,7 +127,3 @@ def test_a_step_compiles_under_xla():
   losses = [model.train_on_batch(random_episodes(), return_dict=True)['loss']
             for model in models]
   assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -284,7 +284,3 @@ def test_batches_that_do_not_split_into_equal_parts_are_refused(data, message):
   episodes = np.zeros([3, 3, 5, *IMAGE_SHAPE], np.uint8)
   with pytest.raises(UserError, match=message):
     model.fit(data(episodes), verbose=0)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

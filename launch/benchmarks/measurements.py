@@ -1,7 +1,8 @@
 """The parts of a benchmark, one function each.
 
 Most take the flags of an experiment, random images of its size and the number of
-rounds. All return numbers ready for JSON: seconds, bytes, and ratios within one process.
+rounds. All return numbers ready for JSON: seconds, bytes, and ratios of times that were
+taken in turns.
 """
 
 import collections

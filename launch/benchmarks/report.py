@@ -83,7 +83,7 @@ def table(results: dict) -> str:
   if part := results.get('replicas'):
     for name, seconds in part['seconds'].items():
       rows.append((
-          f'training, {name} replica{"s"[:name != "1"]}, {part["images"]} images',
+          f'training, {_count(int(name), "replica")}, {part["images"]} images',
           f'{part["images"] / seconds:,.0f} images/s, {part["to_one"][name]:.2f} of '
           'the time of one'))
   if part := results.get('input_pipeline'):
@@ -112,9 +112,13 @@ def table(results: dict) -> str:
   if part := results.get('serving'):
     rows += _serving_rows(part)
   return (''.join(f'| {left} | {right} |\n' for left, right in rows)
-          + f'\n{results["encoder"]}, medians of {results["rounds"]} rounds, '
+          + f'\n{results["encoder"]}, medians of {_count(results["rounds"], "round")}, '
           'start-up of at most three, memory of one, '
           f'{results["date"]}, {results["machine"]}\n')
+
+
+def _count(number, noun):
+  return f'{number} {noun}' + ('s' if number != 1 else '')
 
 
 def _serving_rows(part):

@@ -50,8 +50,8 @@ def run(values: flags.FlagValues, names: list[str]) -> None:
             if not member.is_finished]
   if failed:
     raise UserError(
-        f'{len(failed)} of {len(runs)} runs failed: {"; ".join(failed)}. Their messages '
-        'are above; the same command tries them again.')
+        f'{len(failed)} of {len(runs)} runs failed: {"; ".join(failed)}. Their '
+        'messages are above; the same command tries them again.')
 
 
 def _write(values, names, root, requested, tried) -> list[epath.Path]:
@@ -75,5 +75,5 @@ def _require_same_data(runs: Sequence[RowRun]) -> None:
     if fingerprint != expected:
       raise UserError(
           f'{other.workdir.path} and {member.workdir.path} were trained on different '
-          'data and cannot stand in one table: remove one of them, and run this command '
+          'data and cannot share a table: remove one of them, and run this command '
           'again with the right --data_dir.')

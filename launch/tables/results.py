@@ -39,7 +39,7 @@ def write(
       row: table.make_line(ROWS[row].title, runs, baseline, reported.get(row, {}),
                            ROWS[row].is_single)
       for row, runs in figures.items() if runs}
-  note = ('; training time, validation included, and number of parameters used at '
+  note = ('; time, with validation and calibration, and number of parameters used at '
           'inference, relative to vanilla training' if baseline else '')
   stem = 'ablation' if values.methods == ['ablation'] else 'table'
   paths = _write_table(root, stem, lines, figures, _caption(values, lines, note))

@@ -38,9 +38,10 @@ ROWS = {
     'dble': Row('DBLE'),
     'deep_ensemble': Row('deep ensemble', is_single=False),
 }
+# Table 1 and Table 2 of the paper.
 GROUPS = {
-    'all': [row for row in ROWS
-            if row not in ('vanilla_errors', 'prototypical', 'dble_all', 'dble_errors')],
+    'all': ['vanilla', 'mc_dropout', 'temperature_scaling', 'label_smoothing', 'mixup',
+            'trust_score', 'dble', 'deep_ensemble'],
     'ablation': ['vanilla', 'vanilla_errors', 'dble_all', 'dble_errors'],
 }
 

@@ -107,7 +107,3 @@ def test_it_survives_saving(ensemble, member_data, some_data, check_roundtrip):
   ensemble.train_on_batch(*member_data)
   loaded = check_roundtrip(ensemble, member_data, some_data(seed=1)[0])
   assert len(loaded.members) == 3
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

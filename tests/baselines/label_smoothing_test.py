@@ -27,7 +27,3 @@ def test_plain_training_takes_it_and_descends_towards_smoothed_targets(
   model.train_on_batch(images, class_ids)
   np.testing.assert_allclose(
       model.linear.get_weights()[1], bias - 0.5 * error.sum(axis=0), atol=1e-6)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

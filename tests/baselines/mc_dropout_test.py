@@ -80,7 +80,3 @@ def test_masks_and_rate_survive_saving(make_encoder, some_data, tmp_path):
   np.testing.assert_allclose(
       loaded.predict(images, verbose=0)['probabilities'],
       model.predict(images, verbose=0)['probabilities'], rtol=1e-6)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -62,7 +62,3 @@ def test_plain_training_takes_mixed_batches(some_data, make_encoder):
   np.testing.assert_allclose(
       model.linear.get_weights()[1],
       bias - 0.5 * (probabilities - targets).numpy().mean(axis=0), atol=1e-6)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -120,7 +120,3 @@ def test_it_survives_saving(make_encoder, some_data, some_batches, check_roundtr
   loaded = check_roundtrip(model, some_data(), some_data(seed=1)[0])
   # The step after loading is one of training: a temperature does not outlive it.
   assert float(loaded.temperature) == 0.0
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -154,7 +154,3 @@ def test_what_it_cannot_be_completed_with_is_named(make_encoder, some_batches):
 def test_it_survives_saving(complete_model, some_data, check_roundtrip):
   loaded = check_roundtrip(complete_model, some_data(), some_data(seed=1)[0])
   assert (loaded.num_points, loaded.sparse_share, loaded.num_neighbors) == (120, 0.2, 3)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

@@ -113,7 +113,3 @@ def test_a_step_compiles_under_xla(make_encoder, some_data):
     model.train_on_batch(*some_data())
   for mine, other in zip(plain.trainable_variables, compiled.trainable_variables):
     np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-6)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

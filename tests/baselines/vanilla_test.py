@@ -106,7 +106,3 @@ def test_it_learns_digits():
       digits.validation.batches(100), return_dict=True, verbose=0)
   assert figures['accuracy'] > 0.93
   assert set(figures) == {'accuracy', 'ece', 'nll'}
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

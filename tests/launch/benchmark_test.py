@@ -10,8 +10,8 @@ from launch.settings import choices
 
 def test_requested_parts_are_measured_written_and_shown(launch, tmp_path):
   process = launch(
-      'benchmark', '--encoder=mlp', '--rounds=1', '--parts=training', '--parts=replicas',
-      '--parts=input_pipeline', f'--output={tmp_path}')
+      'benchmark', '--encoder=mlp', '--rounds=1', '--parts=training',
+      '--parts=replicas', '--parts=input_pipeline', f'--output={tmp_path}')
   assert process.returncode == 0, process.stderr
   results = json.loads((tmp_path / 'benchmark.json').read_text())
   assert results['encoder'] == 'mlp'
@@ -20,7 +20,7 @@ def test_requested_parts_are_measured_written_and_shown(launch, tmp_path):
   assert 'inference' not in results
   table = (tmp_path / 'benchmark.md').read_text()
   assert table in process.stdout and str(tmp_path) in process.stdout
-  assert '1.00 of vanilla' in table
+  assert '1.00 of vanilla' in table and 'medians of 1 round,' in table
 
 
 def test_it_runs_outside_of_the_checkout(command, tmp_path):

@@ -46,7 +46,8 @@ def test_numbers_and_text_come_back_by_name(stub):
     (request(signature='other', numbers=np.float32([1])), 'FAILED_PRECONDITION',
      'signature key "other" not found'),
     (request(texts=['a']), 'INVALID_ARGUMENT', r"takes \['numbers'\]"),
-    (request(numbers=np.float32([1]), outputs=['third']), 'INVALID_ARGUMENT', 'returns'),
+    (request(numbers=np.float32([1]), outputs=['third']), 'INVALID_ARGUMENT',
+     r"returns \['doubled', 'sign'\]"),
     (request(numbers=['a']), 'INVALID_ARGUMENT', 'string vs. expect float')])
 def test_bad_requests_get_tf_servings_codes(stub, bad, code, message):
   with pytest.raises(grpc.RpcError, match=message) as error:

@@ -6,7 +6,8 @@ def test_every_function_runs_once_more_than_it_is_timed_and_in_turns():
   times = timing.interleave(
       {name: lambda name=name: calls.append(name) for name in 'ab'}, rounds=3)
   assert ''.join(calls) == 'ab' 'ab' 'ba' 'ab'
-  assert {name: len(rounds) for name, rounds in times.rounds.items()} == {'a': 3, 'b': 3}
+  assert {name: len(seconds) for name, seconds in times.rounds.items()} == {
+      'a': 3, 'b': 3}
 
 
 def test_times_are_those_of_the_clock(monkeypatch):

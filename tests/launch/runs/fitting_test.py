@@ -1,25 +1,36 @@
+import os
+import signal
+
 import keras
 import numpy as np
 import pytest
 from absl import flags
 
+from dble_tf.data import load
+from dble_tf.data.episodes import EpisodeSampler
+from dble_tf.errors import UserError
 from dble_tf.training import callbacks
 from dble_tf.training import checkpoints
-from dble_tf import data as datasets
-from dble_tf.data import episodes
-from dble_tf.errors import UserError
-from launch import experiment
-from launch import preemption
-from launch import training
-from launch import workdir as workdirs
+from launch.cli import preemption
+from launch.runs import build
+from launch.runs import fitting
+from launch.runs.workdir import Workdir
+from launch.settings import checkpointing
+from launch.settings import experiment
 
 EPOCHS, STEPS = 2, 3
+
+
+@pytest.fixture(autouse=True)
+def fresh_preemption(monkeypatch):
+  """A handler that has seen no signal; there is one per process."""
+  monkeypatch.setattr(preemption, 'PREEMPTION', preemption.Preemption())
 
 
 def parse(*arguments):
   values = flags.FlagValues()
   experiment.define_flags(values)
-  training.define_flags(values)
+  checkpointing.define_flags(values)
   values(['test', '--representation_size=8', '--num_shots=2', '--num_queries=2',
           '--episodes_per_step=2', '--batch_size=500', f'--epochs={EPOCHS}',
           f'--steps_per_epoch={STEPS}', '--checkpoint_every=1steps', *arguments])
@@ -28,25 +39,25 @@ def parse(*arguments):
 
 @pytest.fixture(scope='module')
 def digits():
-  return datasets.load('digits', validation_size=200)
+  return load('digits', validation_size=200)
 
 
 def new_model(values, digits):
   keras.utils.set_random_seed(0)
-  return experiment.build_model(values, digits)
+  return build.build_model(values, digits)
 
 
 class Run:
-  """Trains in a directory, and keeps all checkpoints and the logs of all epochs."""
+  """Trains in a directory, and keeps all checkpoints."""
 
   def __init__(self, values, digits, path):
     self.values, self.digits = values, digits
-    self.workdir = workdirs.Workdir(path)
+    self.workdir = Workdir(path)
     self.store = checkpoints.Checkpoints(path / 'checkpoints', num_kept=100)
 
   def train(self, newest=None, model=None):
     self.model = model or new_model(self.values, self.digits)
-    training.train(
+    fitting.train(
         self.values, self.model, self.digits, self.workdir, self.store, newest)
     return self
 
@@ -70,12 +81,12 @@ def assert_same_weights(model, other):
     np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_it_continues_from_every_checkpoint_to_the_same_end(
+def test_it_resumes_from_every_checkpoint_to_the_same_end(
     digits, logged, tmp_path, capsys):
   whole = Run(parse(), digits, tmp_path / 'whole').train()
   expected = dict(logged)
   names = [path.name for path in whole.store.paths()]
-  # In epochs, and behind their validations.
+  # Within epochs, and after their validations.
   assert names == [f'step-{step:09d}.npz' for step in (1, 2, 3, 4, 5, 6)]
   for step in (1, 3, 5, 6):
     logged.clear()
@@ -90,12 +101,12 @@ def test_it_continues_from_every_checkpoint_to_the_same_end(
       assert logs == pytest.approx(expected[epoch], rel=1e-6)
     assert [epoch for epoch, _ in logged] == list(range(step // STEPS, EPOCHS))
   said = capsys.readouterr().out
-  assert 'Continuing behind step 1: epoch 1 of 2, step 1 of 3.' in said
-  assert 'Continuing behind step 3: epoch 2 of 2, step 0 of 3.' in said
-  assert 'Training is done already' in said
+  assert 'Resuming after step 1: epoch 1 of 2, step 1 of 3.' in said
+  assert 'Resuming after step 3: epoch 2 of 2, step 0 of 3.' in said
+  assert 'Training finished; resuming evaluation and export.' in said
 
 
-def test_what_is_preempted_in_validation_is_saved_and_validated_again(
+def test_a_run_preempted_in_validation_is_saved_and_validated_again(
     digits, logged, tmp_path, monkeypatch):
   whole = Run(parse(), digits, tmp_path / 'whole').train()
   expected = dict(logged)
@@ -120,15 +131,33 @@ def test_what_is_preempted_in_validation_is_saved_and_validated_again(
     assert logs == pytest.approx(expected[epoch], rel=1e-6)
 
 
-def test_the_batches_of_a_continued_run_are_those_it_has_not_seen(digits):
+def test_sigterm_waits_for_the_end_of_a_step():
+  class Terminated(keras.Sequential):
+    steps = 0
+
+    def train_step(self, data):
+      os.kill(os.getpid(), signal.SIGTERM)
+      self.steps += 1
+      return {}
+
+  model = Terminated([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile('sgd', 'mse', run_eagerly=True)
+  with preemption.PREEMPTION.handling():
+    with pytest.raises(preemption.Preempted):
+      model.fit(np.ones([9, 1]), np.ones([9, 1]), batch_size=1, verbose=0,
+                callbacks=[fitting.WholeSteps()])
+  assert model.steps == 1
+
+
+def test_the_batches_of_a_resumed_run_are_those_it_has_not_seen(digits):
   for method in ('dble', 'vanilla', 'mixup', 'deep_ensemble'):
     values = parse(f'--method={method}')
-    whole = experiment.make_training_data(values, digits).skip(2).take(2)
-    rest = experiment.make_training_data(values, digits, start=2).take(2)
+    whole = build.make_training_data(values, digits).skip(2).take(2)
+    rest = build.make_training_data(values, digits, start=2).take(2)
     for mine, expected in zip(rest, whole, strict=True):
       keras.tree.map_structure(np.testing.assert_array_equal, mine, expected)
-  sampler = episodes.EpisodeSampler(digits.train.class_ids, 10, 4, seed=0)
-  first = next(iter(experiment.make_training_data(parse(), digits, start=2)))
+  sampler = EpisodeSampler(digits.train.class_ids, 10, 4, seed=0)
+  first = next(iter(build.make_training_data(parse(), digits, start=2)))
   # Two episodes a step, so the third step begins with episode 4.
   np.testing.assert_array_equal(
       first[0], digits.train.images[np.asarray(sampler(4))])
@@ -146,28 +175,3 @@ def test_divergence_says_what_to_try_and_which_checkpoint_is_kept(digits, tmp_pa
   kept = run.store.newest()
   assert str(kept.path) in message
   assert all(np.isfinite(array).all() for array in kept.arrays.values())
-
-
-@pytest.mark.parametrize('text, expected', [
-    ('10min', callbacks.Every(None, 600.0)),
-    ('0.5min', callbacks.Every(None, 30.0)),
-    ('500steps', callbacks.Every(500, None)),
-    ('500steps,10min', callbacks.Every(500, 600.0)),
-    ('', callbacks.Every(None, None)),
-])
-def test_how_often_to_save_is_given_in_steps_and_minutes(text, expected):
-  values = parse(f'--checkpoint_every={text}')
-  assert training.every(values.checkpoint_every) == expected
-
-
-@pytest.mark.parametrize('argument', [
-    '--checkpoint_every=10', '--checkpoint_every=-1min', '--checkpoint_every=0min',
-    '--checkpoint_every=0steps',
-    '--profile_steps=3', '--profile_steps=5,3', '--profile_steps=0,3'])
-def test_other_ways_to_say_it_are_refused(argument):
-  with pytest.raises(flags.IllegalFlagValueError, match='such as'):
-    parse(argument)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

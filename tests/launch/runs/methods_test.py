@@ -2,38 +2,37 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
-from dble_tf import data as datasets
+from dble_tf.data import load
 from dble_tf.serving import export
-from launch import experiment
-from launch import methods
-from launch import stand_in_server
+from launch.benchmarks import stand_in_server
+from launch.runs import build
+from launch.runs import methods
+from launch.settings import experiment
 
 
 def parse(method, *arguments):
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  values(['test', f'--method={method}', '--representation_size=8', '--num_shots=2',
-          '--num_queries=2', '--batch_size=200', *arguments])
-  return values
+  return experiment.parse([
+      f'--method={method}', '--representation_size=8', '--num_shots=2',
+      '--num_queries=2', '--batch_size=200', *arguments])
 
 
 @pytest.fixture(scope='module')
 def digits():
-  return datasets.load('digits', validation_size=200)
+  return load('digits', validation_size=200)
 
 
 @pytest.mark.parametrize('method', methods.METHODS)
-def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_path):
+def test_each_method_trains_under_xla_is_calibrated_and_exported(
+    method, digits, tmp_path):
   values = parse(method)
   keras.utils.set_random_seed(0)
-  model = experiment.build_model(values, digits)
+  model = build.build_model(values, digits)
   model.jit_compile = True
-  data = experiment.make_training_data(values, digits)
+  data = build.make_training_data(values, digits)
   history = model.fit(data, steps_per_epoch=15, shuffle=False, verbose=0).history
   assert np.isfinite(history['loss'][0])
-  model.complete(digits.train.batches(200), digits.validation.batches(200))
+  model.calibrate(digits.train.batches(200), digits.validation.batches(200))
   answers = model.predict(digits.test.images, batch_size=200, verbose=0)
   figures = model.evaluate(digits.test.batches(200), verbose=0, return_dict=True)
   assert figures['accuracy'] == pytest.approx(
@@ -66,29 +65,42 @@ def test_each_method_trains_under_xla_completes_and_exports(method, digits, tmp_
 
 
 def test_methods_take_their_own_flags(digits):
-  dropout = experiment.build_model(
+  dropout = build.build_model(
       parse('mc_dropout', '--dropout=0.3', '--num_samples=7', '--seed=4'), digits)
   assert (dropout.dropout, dropout.num_samples, dropout.seed) == (0.3, 7, 4)
-  trust = experiment.build_model(parse('trust_score', '--sparse_share=0.2'), digits)
+  trust = build.build_model(parse('trust_score', '--sparse_share=0.2'), digits)
   assert (trust.sparse_share, trust.num_points) == (0.2, len(digits.train))
-  ensemble = experiment.build_model(parse('deep_ensemble', '--ensemble_size=3'), digits)
+  ensemble = build.build_model(parse('deep_ensemble', '--ensemble_size=3'), digits)
   assert len(ensemble.members) == 3
-  dble = experiment.build_model(
-      parse('dble', '--confidence_candidates=all,per_error+dropout=0.1',
-            '--scaling=none'), digits)
-  assert dble.confidence_training == ['all', 'errors']
-  assert dble.normalisation == ['queries', 'errors']
-  assert [one.layers[2].rate for one in dble.candidates] == [0.5, 0.1]
-  assert dble.scaling == 'none'
-  smoothed = experiment.build_model(
+  smoothed = build.build_model(
       parse('label_smoothing', '--label_smoothing=0.25'), digits)
   assert smoothed.loss.label_smoothing == 0.25
+  errors = build.build_model(parse('vanilla_errors', '--num_samples=7'), digits)
+  assert errors.num_samples == 7
+
+
+def test_dble_takes_its_own_flags(digits):
+  default = build.build_model(parse('dble'), digits)
+  assert default.confidence_model.learns_from == 'errors'
+  assert default.confidence_model.normalization is not None
+  assert (default.scaling, default.num_shots) == ('sigma_scale', 2)
+  model = build.build_model(
+      parse('dble', '--confidence_training=all', '--nonormalize_confidence_input',
+            '--scaling=none', '--episode=leave_one_out', '--num_samples=7',
+            '--seed=4'), digits)
+  assert model.confidence_model.learns_from == 'all'
+  assert model.confidence_model.normalization is None
+  assert (model.scaling, model.num_shots) == ('none', None)
+  assert model.noise.shape == (7, 8) and model.seed == 4
+  prototypical = build.build_model(
+      parse('prototypical', '--episode=leave_one_out'), digits)
+  assert prototypical.num_shots is prototypical.confidence_model is None
 
 
 def test_mixed_batches_have_shares_of_the_flags_distribution(digits):
   def sharpness(alpha):
     values = parse('mixup', f'--mixup_alpha={alpha}')
-    _, targets = next(iter(experiment.make_training_data(values, digits)))
+    _, targets = next(iter(build.make_training_data(values, digits)))
     return float(tf.reduce_mean(tf.reduce_max(targets, axis=1)))
 
   assert sharpness(0.01) > 0.95 > 0.8 > sharpness(50)
@@ -96,7 +108,7 @@ def test_mixed_batches_have_shares_of_the_flags_distribution(digits):
 
 def test_members_of_an_ensemble_see_batches_of_their_own(digits):
   first, other = (
-      next(experiment.make_training_data(
+      next(build.make_training_data(
           parse('deep_ensemble', f'--seed={seed}'), digits).as_numpy_iterator())[1]
       for seed in (0, 1))
   orders = {row.tobytes() for row in [*first.T, *other.T]}
@@ -106,7 +118,7 @@ def test_members_of_an_ensemble_see_batches_of_their_own(digits):
 def test_methods_start_from_the_same_weights(digits):
   def first_weights(method):
     keras.utils.set_random_seed(0)
-    model = experiment.build_model(parse(method), digits)
+    model = build.build_model(parse(method), digits)
     return model.encoder.get_weights(), model
 
   expected, vanilla = first_weights('vanilla')
@@ -120,16 +132,9 @@ def test_methods_start_from_the_same_weights(digits):
 
 @pytest.mark.parametrize('method', methods.METHODS)
 def test_answers_are_float32_under_mixed_precision(method, digits):
-  keras.mixed_precision.set_dtype_policy('mixed_float16')
-  try:
-    model = experiment.build_model(parse(method), digits)
-    model.complete(digits.train.batches(200), digits.validation.batches(200))
-    answers = model.predict(digits.test.images[:7], verbose=0)
-  finally:
-    keras.mixed_precision.set_dtype_policy('float32')
+  model = build.build_model(parse(method, '--dtype_policy=mixed_float16'), digits)
+  assert model.encoder.layers[-1].compute_dtype == 'float16'
+  model.calibrate(digits.train.batches(200), digits.validation.batches(200))
+  answers = model.predict(digits.test.images[:7], verbose=0)
   assert answers['probabilities'].dtype == answers['confidence'].dtype == np.float32
   np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
-
-
-if __name__ == '__main__':
-  raise SystemExit(pytest.main([__file__]))

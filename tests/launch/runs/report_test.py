@@ -110,7 +110,7 @@ def test_a_method_without_sigma_is_reported_without_it(data, tmp_path, capsys):
   assert not {'test_without_sigma', 'sigma', 'calibration', 'parts'} & set(results)
   report.show(workdir)
   shown = capsys.readouterr().out
-  assert 'tiny, vanilla, seed 3' in shown and 'sigma' not in shown
+  assert 'tiny, vanilla, seed 3' in shown and 'without sigma' not in shown
 
 
 def test_without_a_validation_split_test_stands_alone(model, data, tmp_path):

@@ -41,7 +41,6 @@ def trained(monkeypatch):
 
   def process(module):
     assert module == 'train'
-    # Records what it is started with: the first argument is the program.
     return [sys.executable, '-c', program[0]]
 
   popen = row_run.subprocess.Popen
@@ -80,7 +79,7 @@ def test_the_network_of_a_finished_base_is_taken(trained, tmp_path):
 
 @pytest.mark.parametrize('code, error', [
     (75, preemption.Preempted), (130, KeyboardInterrupt)])
-def test_a_run_that_is_told_to_stop_stops_the_comparison(trained, tmp_path, code, error):
+def test_a_run_that_is_told_to_stop_stops_all(trained, tmp_path, code, error):
   _, program = trained
   program[0] = f'raise SystemExit({code})'
   with pytest.raises(error):
@@ -96,7 +95,7 @@ def test_a_run_that_fails_is_reported(trained, tmp_path, capfd):
 
 def test_directories_of_other_settings_are_refused(tmp_path):
   finish(run(tmp_path, 'vanilla', '--learning_rate=0.2'))
-  with pytest.raises(UserError, match='vanilla-7 holds a finished run of other settings'):
+  with pytest.raises(UserError, match='vanilla-7 holds a finished run of other'):
     run(tmp_path, 'vanilla').check()
   run(tmp_path, 'vanilla', '--learning_rate=0.2').check()
   run(tmp_path, 'vanilla', seed=8).check()

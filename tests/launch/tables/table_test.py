@@ -11,8 +11,8 @@ def make_lines():
   vanilla = {0: run(0.90, 0.02), 1: run(0.92, 0.04)}
   baseline = list(vanilla.values())
   return [
-      table.make_line('ensemble', {0: run(0.99, 0.001, 40, 400), 1: run(0.97)}, baseline,
-                      {'accuracy': 0.999}, is_single=False),
+      table.make_line('ensemble', {0: run(0.99, 0.001, 40, 400), 1: run(0.97)},
+                      baseline, {'accuracy': 0.999}, is_single=False),
       table.make_line('vanilla', vanilla, baseline, {'accuracy': 0.93, 'nll': 0.3}),
       table.make_line('better', {0: run(0.95, seconds=15, parameters=150), 1: None},
                       baseline, {'accuracy': 0.94, 'nll': 0.4}),
