@@ -1,13 +1,13 @@
-"""What steps, served functions and input pipelines are made of, for XLA and TPUs."""
+"""The operations of steps, served functions and input pipelines, for XLA and TPUs."""
 
 import pytest
 import tensorflow as tf
-from absl import flags
 
-from dble_tf import data as datasets
-from launch import experiment
-from launch import methods
-from launch import random_data
+from dble_tf.data import load
+from launch.benchmarks import random_data
+from launch.runs import build
+from launch.runs import methods
+from launch.settings import experiment
 
 # Results whose shape depends on values, Python, strings: nothing of it runs on a TPU.
 FORBIDDEN_OPS = {
@@ -15,7 +15,7 @@ FORBIDDEN_OPS = {
     'PyFuncStateless', 'EagerPyFunc', 'Print', 'PrintV2', 'Assert', 'AsString',
     'StringFormat', 'StringJoin', 'StringToNumber'}
 PYTHON_DATA = {'PyFunc', 'PyFuncStateless', 'EagerPyFunc', 'GeneratorDataset'}
-# What distances, likelihoods, probabilities and losses are computed with.
+# Distances, likelihoods, probabilities and losses are made of these.
 PRECISE_OPS = {
     'BatchMatMulV2', 'Softmax', 'LogSoftmax', 'Exp', 'Log', 'Log1p', 'Sqrt', 'Softplus',
     'SoftmaxCrossEntropyWithLogits', 'SparseSoftmaxCrossEntropyWithLogits', 'ArgMin',
@@ -24,16 +24,13 @@ PRECISE_OPS = {
 
 @pytest.fixture(scope='module')
 def digits():
-  return datasets.load('digits', validation_size=200)
+  return load('digits', validation_size=200)
 
 
 def parse(*arguments):
-  values = flags.FlagValues()
-  experiment.define_flags(values)
-  values(['test', '--representation_size=8', '--num_shots=2', '--num_queries=2',
-          '--episodes_per_step=2', '--confidence_candidates=default,log_variance',
-          '--ensemble_size=2', *arguments])
-  return values
+  return experiment.parse([
+      '--representation_size=8', '--num_shots=2', '--num_queries=2',
+      '--episodes_per_step=2', '--ensemble_size=2', *arguments])
 
 
 def nodes(graph_def):
@@ -45,8 +42,8 @@ def nodes(graph_def):
 
 def functions(values, dataset):
   """Name -> a function of the model, and the tensors of fixed shape that it takes."""
-  model = experiment.build_model(values, dataset)
-  training = experiment.make_training_data(values, dataset).element_spec
+  model = build.build_model(values, dataset)
+  training = build.make_training_data(values, dataset).element_spec
   images = tf.TensorSpec([12, *dataset.image_shape], tf.uint8)
   class_ids = tf.TensorSpec([12], tf.int32)
   return {
@@ -105,7 +102,7 @@ def test_every_encoder_compiles_and_runs(encoder, size):
 @pytest.mark.parametrize('method', ['vanilla', 'mixup', 'deep_ensemble', 'dble'])
 def test_input_needs_no_python(method):
   dataset = random_data.make('cifar10', 100)  # Its images are augmented.
-  streams = [experiment.make_training_data(parse(f'--method={method}'), dataset),
+  streams = [build.make_training_data(parse(f'--method={method}'), dataset),
              dataset.train.batches(10)]
   for stream in streams:
     graph_def = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(

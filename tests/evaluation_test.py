@@ -4,8 +4,8 @@ import pytest
 from scipy import special
 from sklearn import metrics as sklearn_metrics
 
-from dble_tf import confidence_models
 from dble_tf import evaluation
+from dble_tf.confidence import ConfidenceModel
 from dble_tf.data import Split
 from dble_tf.model import DBLE
 
@@ -25,14 +25,15 @@ def model(split):
   encoder = keras.Sequential([
       keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.05),
       keras.layers.Flatten()])
-  model = DBLE(encoder, confidence_models.confidence_mlp(4, initial_sigma=1.0), 3, num_shots=1)
+  model = DBLE(
+      encoder, 3, num_shots=1, confidence_model=ConfidenceModel(4, initial_sigma=1.0))
   model.fit_centers(split.batches(16))
   return model
 
 
 @pytest.fixture(scope='module')
 def predictions(model, split):
-  return evaluation.predict(model, split, batch_size=16)
+  return evaluation.predict(model, model.represent(split.batches(16)))
 
 
 def test_predictions_hold_distances_to_the_true_and_the_predicted_center(

@@ -16,9 +16,9 @@ from etils.epath import backend
 from etils.epath import gpath
 from etils.epath import register
 
-from dble_tf import files
 from dble_tf import baselines
-from dble_tf import data as datasets
+from dble_tf import files
+from dble_tf.data import load
 from dble_tf.serving import export
 
 
@@ -63,7 +63,7 @@ def test_data_sets_are_read_from_another_file_system(bucket, tmp_path_factory):
       copy = f'{bucket}/data/{path.relative_to(prepared)}'
       tf.io.gfile.makedirs(copy.rpartition('/')[0])
       tf.io.gfile.copy(str(path), copy)
-  data = datasets.load('mnist', f'{bucket}/data')
+  data = load('mnist', f'{bucket}/data')
   assert {image.tobytes() for image in data.train.images} == {
       image.tobytes() for image in images}
 
@@ -71,7 +71,7 @@ def test_data_sets_are_read_from_another_file_system(bucket, tmp_path_factory):
 def test_exports_are_written_to_another_file_system(bucket, monkeypatch):
   # A directory's renaming is left out: see above.
   monkeypatch.setattr(
-      atomic, 'replacing', lambda path: contextlib.nullcontext(epath.Path(path)))
+      files, 'replacing', lambda path: contextlib.nullcontext(epath.Path(path)))
   encoder = keras.Sequential([
       keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.01),
       keras.layers.Flatten(), keras.layers.Dense(3)])

@@ -44,6 +44,7 @@ def train(values: flags.FlagValues, names: list[str]) -> None:
   workdir.check()
   config = experiment.config(values, names)
   if _is_finished(values, workdir, config):
+    workdir.require_data(build.load_dataset(values).fingerprint, _REPLACE)
     if workdir.checkpoints.exists():  # It was killed just before its end.
       with workdir.lock():
         files.remove(workdir.checkpoints)
