@@ -75,7 +75,9 @@ def test_steps_are_static_and_precise_where_they_must_be(method, digits):
         assert tensor.dtype != tf.bfloat16, f'{name}: {tensor}'
 
 
-@pytest.mark.parametrize('encoder, size', [('mlp', 8), ('vgg11', 32), ('resnet50', 16)])
+@pytest.mark.parametrize('encoder, size', [
+    ('mlp', 8), ('vgg11', 32), ('thin_resnet', 16),
+    pytest.param('resnet50', 16, marks=pytest.mark.slow)])
 def test_every_encoder_is_lowered_to_xla(encoder, size):
   dataset = random_data.make('cifar10', 100, size)
   values = parse('--method=dble', f'--encoder={encoder}', '--episode=leave_one_out')
@@ -88,7 +90,8 @@ def test_every_encoder_is_lowered_to_xla(encoder, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('encoder, size', [('vgg11', 32), ('resnet50', 16)])
+@pytest.mark.parametrize(
+    'encoder, size', [('vgg11', 32), ('thin_resnet', 16), ('resnet50', 16)])
 def test_every_encoder_compiles_and_runs(encoder, size):
   dataset = random_data.make('cifar10', 100, size)
   values = parse('--method=dble', f'--encoder={encoder}', '--episode=leave_one_out')

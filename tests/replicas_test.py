@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from dble_tf import baselines
-from dble_tf import confidence_models
-from dble_tf.training import strategies
+from dble_tf import confidence
 from dble_tf import encoders
 from dble_tf import replicas
 from dble_tf.baselines import deep_ensemble
+from dble_tf.confidence import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
-from dble_tf.prototypical import Prototypical
+from dble_tf.training import strategies
 
 # While tests are collected: TensorFlow cannot divide the CPU once it is at work.
 strategies.virtual_devices(4)
@@ -43,8 +43,7 @@ def make_encoder(batch_norm=False):
 
 
 def make_phi(dim=DIM):
-  return confidence_models.confidence_mlp(
-      dim, hidden_units=5, dropout=0.0, weight_decay=0.1)
+  return ConfidenceModel(dim, hidden_units=5, dropout=0.0, weight_decay=0.1)
 
 
 def optimizer():
@@ -55,10 +54,11 @@ def optimizer():
 def make_model(kind, encoder):
   plain = {'encoder': encoder, 'num_classes': NUM_CLASSES, 'weight_decay': 0.1}
   if kind == 'dble':
-    model = DBLE(encoder, [make_phi(), make_phi()], NUM_CLASSES, num_shots=2,
-                 normalisation=['queries', 'errors'], seed=5)
+    model = DBLE(
+        encoder, NUM_CLASSES, num_shots=2, confidence_model=make_phi(), seed=5,
+        scaling='sigma_scale_and_temperature')
   elif kind == 'prototypical':
-    model = Prototypical(encoder, NUM_CLASSES, num_shots=None)
+    model = DBLE(encoder, NUM_CLASSES, num_shots=None, confidence_model=None)
   elif kind == 'vanilla':
     model = baselines.Vanilla(**plain)
   elif kind == 'vanilla_errors':
@@ -68,7 +68,7 @@ def make_model(kind, encoder):
     model = baselines.DeepEnsemble([
         baselines.Vanilla(make_encoder(), NUM_CLASSES, weight_decay=0.1)
         for _ in range(3)])
-  phi = {'confidence_optimizer': optimizer()} if hasattr(model, 'phi') else {}
+  phi = {'confidence_optimizer': optimizer()} if getattr(model, 'phi', None) else {}
   model.compile(optimizer(), **phi)
   return model
 
@@ -136,16 +136,16 @@ def test_a_replica_without_any_error_counts():
   assert errors[0] == 0 < errors[1] and episodes == [6, 6]
 
 
-def test_synchronised_batch_norm_makes_replicas_equal_one():
-  def synchronised():
+def test_synchronized_batch_norm_makes_replicas_equal_one():
+  def synchronized():
     encoder = make_encoder(batch_norm=True)
     encoders.synchronize_batch_norm(encoder)
     return encoder
 
-  check_same(*train('dble', 1, synchronised), *train('dble', 2, synchronised))
+  check_same(*train('dble', 1, synchronized), *train('dble', 2, synchronized))
 
 
-def test_replicas_that_normalise_apart_agree_on_moving_statistics():
+def test_replicas_that_normalize_apart_agree_on_moving_statistics():
   apart = lambda: make_encoder(batch_norm=True)
   one, _ = train('prototypical', 1, apart)
   two, _ = train('prototypical', 2, apart)
@@ -159,12 +159,13 @@ def test_replicas_that_normalise_apart_agree_on_moving_statistics():
 
 def test_noise_of_replicas_is_the_parts_of_what_one_draws():
   with strategy(2).scope():
-    model = make_model('dble', make_encoder())
-  draw = lambda: model._training_noise([2, 6, DIM])
-  parts = [part.numpy() for part in strategy(2).run(draw).values]
+    phi_optimizer = optimizer()
+    phi_optimizer.build([keras.Variable([0.0])])
+  draw = lambda shape: confidence.training_noise(
+      tf.constant(shape), seed=5, optimizer=phi_optimizer)
+  parts = [part.numpy() for part in strategy(2).run(draw, args=([2, 6, DIM],)).values]
   assert not np.intersect1d(*parts).size
-  whole = model._training_noise([4, 6, DIM])
-  np.testing.assert_array_equal(np.concatenate(parts), whole)
+  np.testing.assert_array_equal(np.concatenate(parts), draw([4, 6, DIM]))
 
 
 def test_dropout_differs_between_replicas_and_their_state_does_not():
@@ -189,58 +190,119 @@ def test_dropout_differs_between_replicas_and_their_state_does_not():
   np.testing.assert_array_equal(*states)
 
 
-def test_gradients_that_are_not_finite_anywhere_do_not_move_phi():
-  with strategy(2).scope():
-    model = make_model('dble', make_encoder())
-  before = [variable.numpy() for variable in model.phi]
-
-  def broken_on_the_second_replica(z):
-    factor = tf.where(tf.equal(replicas.index(), 1), np.nan, 1.0)
-    return factor * tf.reduce_sum(z, axis=-1)
-
-  def learn():
-    model.learn_confidence(
-        tf.ones([2, 6, DIM]), tf.ones([2, 6], bool), broken_on_the_second_replica)
-
-  tf.function(lambda: strategy(2).run(learn))()
-  for variable, value in zip(model.phi, before):
-    np.testing.assert_array_equal(variable, value)
+# The gradients of two variables: of the first [3, 0] and [0, 4] on two replicas, or both
+# together on one, whose mean is [1.5, 2]; of the second 1 everywhere.
+SLOPES = np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)
 
 
-def test_centers_figures_and_answers_are_those_of_one_replica():
+def minimize(optimizer, num_replicas, factor=1.0, **arguments):
+  """Moves two variables, which start at zero, by one step; `factor` is of one slope."""
+  with strategy(num_replicas).scope():
+    variables = [keras.Variable([0.0, 0.0]), keras.Variable([0.0])]
+    optimizer = optimizer()
+    optimizer.build(variables)
+
+  def step():
+    slopes = SLOPES * [[1.0], [factor]]
+    own = slopes if replicas.count() == 1 else slopes[replicas.index()][np.newaxis]
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_mean(tf.reduce_sum(
+          tf.constant(own) * variables[0].value, axis=-1)) + variables[1][0]
+    replicas.minimize(optimizer, tape, loss, variables, **arguments)
+
+  tf.function(lambda: strategy(num_replicas).run(step))()
+  return [variable.numpy() for variable in variables], optimizer
+
+
+REPLICAS = pytest.mark.parametrize('num_replicas', [1, 2])
+
+
+@REPLICAS
+def test_a_step_follows_the_mean_gradient_of_all_replicas(num_replicas):
+  (first, second), _ = minimize(lambda: keras.optimizers.SGD(0.1), num_replicas)
+  np.testing.assert_allclose(first, [-0.15, -0.2], rtol=1e-6)
+  np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
+
+
+@REPLICAS
+def test_the_gradient_of_the_whole_batch_is_clipped(num_replicas):
+  (first, second), _ = minimize(
+      lambda: keras.optimizers.SGD(1.0, clipnorm=1.0), num_replicas)
+  np.testing.assert_allclose(first, [-0.6, -0.8], rtol=1e-6)
+  np.testing.assert_allclose(second, [-1.0], rtol=1e-6)
+
+
+def loss_scaling():
+  return keras.optimizers.LossScaleOptimizer(
+      keras.optimizers.SGD(0.1), initial_scale=1024.0)
+
+
+@REPLICAS
+def test_a_scaled_loss_moves_weights_as_much(num_replicas):
+  (first, second), _ = minimize(loss_scaling, num_replicas)
+  np.testing.assert_allclose(first, [-0.15, -0.2], rtol=1e-6)
+  np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
+
+
+@REPLICAS
+@pytest.mark.parametrize('factor', [np.nan, np.inf])
+def test_loss_scaling_skips_steps_that_overflow_and_lowers_the_scale(
+    num_replicas, factor):
+  variables, optimizer = minimize(
+      loss_scaling, num_replicas, factor, skip_non_finite=True)
+  for variable in variables:
+    np.testing.assert_array_equal(variable, np.zeros_like(variable))
+  assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == 512.0
+
+
+@REPLICAS
+def test_gradients_that_are_not_finite_anywhere_can_be_skipped(num_replicas):
+  sgd = lambda: keras.optimizers.SGD(0.1)
+  (first, second), _ = minimize(sgd, num_replicas, np.nan, skip_non_finite=True)
+  np.testing.assert_array_equal(first, [0.0, 0.0])
+  np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
+  (first, second), _ = minimize(sgd, num_replicas, np.nan)
+  assert np.isnan(first).all()
+  np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['prototypical', 'vanilla'])
+def test_representations_figures_and_answers_are_those_of_one_replica(kind):
   images, class_ids = labelled(33, seed=7)  # The last batch, of one, leaves one idle.
   batches = tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16)
   results = []
   for num_replicas in (1, 2):
-    model, _ = train('prototypical', num_replicas)
-    model.fit_centers(batches)
+    model, _ = train(kind, num_replicas)
+    model.calibrate(batches)
+    representations = model.represent(batches)
+    np.testing.assert_array_equal(representations.class_ids, class_ids)
     results.append((
-        model.centers.numpy(), model.center_counts.numpy(),
+        [variable.numpy() for variable in model.non_trainable_variables],
+        representations.h,
+        model.predict_from(representations.h),
         model.evaluate(batches, verbose=0, return_dict=True),
         model.predict(images, batch_size=16, verbose=0)))
   keras.tree.map_structure(
-      lambda mine, theirs: np.testing.assert_allclose(theirs, mine, rtol=1e-3, atol=1e-5),
+      lambda mine, theirs: np.testing.assert_allclose(
+          theirs, mine, rtol=1e-3, atol=1e-5),
       *results)
 
 
-def test_sigma_scale_and_held_out_phi_are_those_of_one_replica():
-  images, class_ids = labelled(48, seed=7)
-  batches = tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(16)
+def test_validation_is_that_of_one_replica():
+  batches = tf.data.Dataset.from_tensor_slices(labelled(48, seed=7)).batch(16)
   results = []
   for num_replicas in (1, 2):
     keras.utils.set_random_seed(2)
     with strategy(num_replicas).scope():
-      model = DBLE(make_encoder(), [make_phi(), make_phi()], NUM_CLASSES, num_shots=2,
-                   confidence_training=['all', 'held_out'],
-                   scaling='sigma_scale_and_temperature')
-      model.compile(optimizer(), optimizer())
-    model.fit(training_data('dble'), shuffle=False, verbose=0)
-    model.complete(batches, batches)
-    results.append([
-        model.sigma_scale.numpy(), model.temperature.numpy(),
-        *(weight.numpy() for weight in model.candidates[1].weights)])
-  for mine, theirs in zip(*results):
-    np.testing.assert_allclose(theirs, mine, rtol=2e-3, atol=1e-4)
+      model = make_model('dble', make_encoder())
+    history = model.fit(
+        training_data('dble'), shuffle=False, verbose=0, train_data=batches,
+        validation_data=batches).history
+    results.append([*history.values(), float(model.sigma_scale.numpy()),
+                    float(model.temperature.numpy())])
+  np.testing.assert_allclose(
+      np.ravel(results[1][:-2]), np.ravel(results[0][:-2]), rtol=2e-3, atol=1e-4)
+  np.testing.assert_allclose(results[1][-2:], results[0][-2:], rtol=2e-3, atol=1e-4)
 
 
 def test_trust_scores_are_those_of_one_replica():
@@ -253,7 +315,7 @@ def test_trust_scores_are_those_of_one_replica():
       model = baselines.TrustScore(make_encoder(), NUM_CLASSES, num_points=48)
       model.compile(optimizer())
     model.fit(training_data('vanilla'), shuffle=False, verbose=0)
-    model.complete(train_set, held_out)
+    model.calibrate(train_set, held_out)
     results.append(model.predict(labelled(20, seed=9)[0], verbose=0))
   for name in results[0]:
     np.testing.assert_allclose(
@@ -274,7 +336,7 @@ def test_a_model_of_replicas_survives_saving_and_answers_alone(tmp_path):
 
 
 @pytest.mark.parametrize('data, message', [
-    (tf.data.Dataset.from_tensors, 'cannot have equal parts of 3'),
+    (tf.data.Dataset.from_tensors, 'cannot share 3 episodes'),
     (lambda episodes: tf.data.Dataset.from_tensor_slices(episodes).batch(2), 'fixed size'),
     (lambda episodes: episodes, 'fixed size'),
 ])

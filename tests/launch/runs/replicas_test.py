@@ -35,7 +35,7 @@ def test_flags_choose_the_strategy():
 def test_a_run_on_virtual_devices_finishes(train_digits, tmp_path):
   done = train_digits(
       tmp_path / 'run', '--strategy=mirrored', '--num_virtual_devices=4',
-      '--episodes_per_step=4', '--epochs=1')
+      '--episodes_per_step=4', '--epochs=1', '--steps_per_epoch=5')
   assert done.returncode == 0, done.stderr
   results = json.loads((tmp_path / 'run' / 'metrics.json').read_text())
   assert results['replicas'] == 4

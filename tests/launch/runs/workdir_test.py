@@ -1,6 +1,4 @@
-import json
 import shutil
-import zipfile
 
 import keras
 import pytest
@@ -8,6 +6,7 @@ import pytest
 from dble_tf import files
 from dble_tf.errors import UserError
 from launch.runs.workdir import Workdir
+from tests import keras_file
 from tests import tiny
 
 
@@ -48,18 +47,6 @@ def test_a_truncated_model_is_named(tmp_path):
     workdir.load_model()
 
 
-def edit_config(path, edit):
-  """Edits config.json within a .keras file."""
-  with zipfile.ZipFile(path) as archive:
-    content = {name: archive.read(name) for name in archive.namelist()}
-  config = json.loads(content['config.json'])
-  edit(config)
-  content['config.json'] = json.dumps(config).encode()
-  with zipfile.ZipFile(path, 'w') as archive:
-    for name, part in content.items():
-      archive.writestr(name, part)
-
-
 @pytest.fixture(scope='module')
 def saved(tmp_path_factory):
   path = tmp_path_factory.mktemp('saved') / 'model.keras'
@@ -72,8 +59,7 @@ def test_a_model_of_an_older_version_is_refused_with_what_to_do(saved, tmp_path)
   start(workdir)
   shutil.copy(saved, workdir.model)
   assert isinstance(workdir.load_model(), keras.Model)
-  edit_config(workdir.model, lambda model: model['config'].update(
-      normalisation=['errors'], chosen=0))
+  keras_file.make_older(workdir.model)
   with pytest.raises(UserError, match=(
       r'model\.keras cannot be loaded.*another version.*chosen, normalisation.*'
       'train again')) as caught:
@@ -85,7 +71,7 @@ def test_a_class_that_is_gone_is_named_without_its_configuration(saved, tmp_path
   workdir = Workdir(tmp_path)
   start(workdir)
   shutil.copy(saved, workdir.model)
-  edit_config(workdir.model, lambda model: model.update(
+  keras_file.edit_config(workdir.model, lambda model: model.update(
       module='dble_tf.prototypical', class_name='Prototypical',
       registered_name='dble_tf>Prototypical'))
   with pytest.raises(UserError, match="class 'Prototypical'.*--overwrite") as caught:

@@ -1,0 +1,238 @@
+"""Runs within this process on a few small images in a directory."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dble_tf import data as datasets
+from dble_tf.classifier import Classifier
+from launch.runs import build
+from launch.runs import fitting
+from launch.runs import publish
+from launch.runs.time_left import TimeLeft
+from launch.runs.workdir import Workdir
+from tests import in_process
+
+NUM_TRAIN, NUM_VALIDATION, NUM_TEST = 60, 12, 30
+
+
+def write_images(directory, seed=0):
+  """Images of three classes, of which two are brighter in a corner of their own."""
+  rng = np.random.default_rng(seed)
+  arrays = {}
+  for split, size in (('train', NUM_TRAIN + NUM_VALIDATION), ('test', NUM_TEST)):
+    class_ids = np.arange(size) % 3
+    images = rng.integers(200, size=[size, 4, 4, 1], dtype=np.uint8)
+    images[class_ids == 1, :2, :2] += 55
+    images[class_ids == 2, 2:, 2:] += 55
+    arrays.update({f'{split}_images': images, f'{split}_class_ids': class_ids})
+  directory.mkdir(exist_ok=True)
+  np.savez(directory / 'images.npz', **arrays)
+
+
+def load_images(values):
+  """A data set that lies in --data_dir."""
+  with np.load(f'{values.data_dir}/images.npz') as arrays:
+    return datasets.from_arrays(
+        *((arrays[f'{split}_images'], arrays[f'{split}_class_ids'])
+          for split in ('train', 'test')),
+        validation_size=values.validation_size, seed=values.seed)
+
+
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+  """The directory of the images."""
+  write_images(tmp_path / 'images')
+  monkeypatch.setattr(build, 'load_dataset', load_images)
+  return tmp_path / 'images'
+
+
+@pytest.fixture
+def train(tmp_path):
+  """(directory of the images, *arguments) -> a training of two epochs."""
+  def train(images, *arguments):
+    return in_process.train(
+        '--dataset=mnist', f'--validation_size={NUM_VALIDATION}', '--num_shots=2',
+        '--num_queries=3', '--representation_size=8', '--epochs=2',
+        '--steps_per_epoch=4', '--batch_size=25', f'--workdir={tmp_path / "run"}',
+        f'--data_dir={images}', *arguments)
+  return train
+
+
+@pytest.fixture
+def workdir(tmp_path):
+  return Workdir(tmp_path / 'run')
+
+
+@pytest.fixture
+def unfinished(images, train, workdir, monkeypatch):
+  """A run that was preempted before its second epoch, on these images."""
+  def on_epoch_begin(self, epoch, logs=None):
+    if epoch == 1:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  with monkeypatch.context() as patched:
+    patched.setattr(TimeLeft, 'on_epoch_begin', on_epoch_begin)
+    done = train(images)
+  assert done.returncode == 75, done.stderr
+  assert not workdir.is_finished
+  return images
+
+
+def test_a_run_whose_data_moved_is_continued(unfinished, train, workdir, tmp_path):
+  moved = unfinished.rename(tmp_path / 'moved')
+  done = train(moved)
+  assert done.returncode == 0, done.stderr
+  assert 'Resuming after step 4: epoch 2 of 2' in done.stdout
+  assert 'Epoch 1/2' not in done.stdout
+  # Commands that follow find the data where they are now, or where they are told.
+  assert workdir.read_data()['data_dir'] == str(moved)
+  done = in_process.evaluate(f'--workdir={workdir.path}')
+  assert done.returncode == 0, done.stderr
+  again = moved.rename(tmp_path / 'moved again')
+  done = in_process.export(f'--workdir={workdir.path}', f'--data_dir={again}')
+  assert done.returncode == 0, done.stderr
+
+
+def test_a_run_is_not_continued_on_other_data_under_the_same_path(
+    unfinished, train, workdir):
+  write_images(unfinished, seed=1)
+  done = train(unfinished)
+  assert done.returncode == 1
+  assert 'data differ' in done.stderr and '--overwrite' in done.stderr
+  assert [path.name for path in workdir.checkpoints.iterdir()] == ['step-000000004.npz']
+  done = train(unfinished, '--overwrite')
+  assert done.returncode == 0, done.stderr
+  assert 'Epoch 1/2' in done.stdout and 'Resuming' not in done.stdout
+  # And a finished run is not evaluated on other data than it was trained on.
+  before = workdir.metrics.read_text()
+  write_images(unfinished, seed=2)
+  for command in (in_process.evaluate, in_process.export):
+    done = command(f'--workdir={workdir.path}')
+    assert done.returncode == 1
+    assert 'data differ' in done.stderr and '--data_dir' in done.stderr
+  assert workdir.metrics.read_text() == before
+
+
+def test_overwriting_continues_what_it_began(unfinished, train):
+  done = train(unfinished, '--overwrite')  # The same command again.
+  assert done.returncode == 0, done.stderr
+  assert 'Resuming after step 4' in done.stdout
+
+
+@pytest.mark.parametrize('method', ['dble', 'trust_score'])
+def test_validation_and_test_images_are_encoded_once_at_the_end(
+    method, images, train, monkeypatch):
+  sizes, represented = [], []
+  encode, represent, fit = Classifier.encode, Classifier.represent, fitting.train
+
+  def counted(self, images, training=False):
+    size, = tf.numpy_function(
+        lambda size: sizes.append(int(size)) or size, [tf.shape(images)[:1]],
+        [tf.int32])
+    with tf.control_dependencies([size]):
+      return encode(self, tf.identity(images), training)
+
+  def recorded(self, dataset, *arguments):
+    result = represent(self, dataset, *arguments)
+    represented.append(len(result.h))
+    return result
+
+  def forgotten(*arguments):
+    fit(*arguments)
+    assert sizes
+    sizes.clear()
+    represented.clear()
+
+  monkeypatch.setattr(Classifier, 'encode', counted)
+  monkeypatch.setattr(Classifier, 'represent', recorded)
+  monkeypatch.setattr(fitting, 'train', forgotten)
+  done = train(images, f'--method={method}', '--target_coverage=0.9')
+  assert done.returncode == 0, done.stderr
+  assert represented == [NUM_TEST, NUM_VALIDATION]
+  assert sum(sizes) == NUM_TEST + NUM_VALIDATION
+
+
+def half_written(workdir):
+  paths = [workdir.path / '.incomplete-1-model.keras',
+           workdir.path / 'export' / 'mnist' / '.incomplete-2-1']
+  for path in paths:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('half')
+  return paths
+
+
+def test_files_that_another_process_is_writing_are_left_alone(images, train, workdir):
+  commands = [lambda: train(images)]
+  for _ in range(2):  # Of a run that is beginning, and of a finished one.
+    with workdir.lock():
+      half, = half_written(workdir)[:1] if not workdir.is_finished else [None]
+      paths = [half] if half else half_written(workdir)
+      for command in commands:
+        done = command()
+        assert done.returncode == 1
+        assert 'Another process is at work' in done.stderr
+        assert all(path.exists() for path in paths)
+    done = train(images, '--overwrite')
+    assert done.returncode == 0, done.stderr
+    assert not any(path.exists() for path in paths)
+    commands = [lambda: in_process.evaluate(f'--workdir={workdir.path}'),
+                lambda: in_process.export(f'--workdir={workdir.path}')]
+
+
+def test_a_run_that_was_killed_after_its_end_is_finished(images, train, workdir):
+  assert train(images).returncode == 0
+  workdir.checkpoints.mkdir()
+  shutil.rmtree(images)  # Data are not needed to show figures.
+  done = train(images)
+  assert done.returncode == 0, done.stderr
+  assert 'This run is finished' in done.stdout and 'Epoch' not in done.stdout
+  assert not workdir.checkpoints.exists()
+
+
+def test_a_run_whose_export_failed_resumes_after_its_training(
+    images, train, workdir, monkeypatch):
+  def write(*arguments):
+    raise OSError(28, 'No space left on device')
+
+  with monkeypatch.context() as patched:
+    patched.setattr(publish, 'write', write)
+    done = train(images)
+  assert done.returncode == 1 and 'free some space' in done.stderr
+  done = train(images)
+  assert done.returncode == 0, done.stderr
+  assert 'Training finished; resuming evaluation and export.' in done.stdout
+  assert 'Epoch' not in done.stdout
+
+
+def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
+    images, train, workdir, tmp_path):
+  base = tmp_path / 'vanilla'
+  assert train(images, '--method=vanilla', f'--workdir={base}').returncode == 0
+  arguments = ['--method=temperature_scaling', f'--trained_run={base}']
+  write_images(images, seed=1)
+  done = train(images, *arguments)
+  assert done.returncode == 1
+  assert 'data differ' in done.stderr and 'leave --trained_run out' in done.stderr
+  assert not workdir.path.exists()
+  write_images(images)
+  done = train(images, *arguments)
+  assert done.returncode == 0, done.stderr
+  assert 'Epoch' not in done.stdout
+  mine, others = workdir.read_metrics(), Workdir(base).read_metrics()
+  assert mine['test']['accuracy'] == others['test']['accuracy']
+  assert mine['seconds'] > others['seconds']  # Training is part of its cost.
+
+
+def test_what_was_exported_is_what_was_reported(images, train, workdir):
+  assert train(images).returncode == 0
+  manifest = json.loads((workdir.export / 'mnist/1/manifest.json').read_text())
+  metrics = workdir.read_metrics()
+  for split in ('test', 'validation'):
+    assert manifest['metrics'][split] == metrics[split]
+  assert manifest['data_fingerprint'] == workdir.read_data()['fingerprint']
