@@ -195,3 +195,13 @@ def test_pins_are_of_the_packages_that_are_installed():
   pins = (ROOT / 'requirements.txt').read_text().splitlines()
   pinned = names(line for line in pins if line and not line.startswith('#'))
   assert names(settings['project']['dependencies']) <= pinned
+
+
+def test_every_module_has_a_test_of_its_own():
+  for path in SOURCES:
+    package, *rest = path.relative_to(ROOT).parts
+    if package == 'tests' or path.name.startswith('__'):
+      continue
+    folder = ['launch'] if package == 'launch' else []
+    test = pathlib.Path(*folder, *rest).with_name(f'{path.stem}_test.py')
+    assert ROOT / 'tests' / test in SOURCES, f'{path} has no tests/{test}'

@@ -190,24 +190,24 @@ def test_dropout_differs_between_replicas_and_their_state_does_not():
   np.testing.assert_array_equal(*states)
 
 
-# The gradients of two variables: of the first [3, 0] and [0, 4] on two replicas, or both
-# together on one, whose mean is [1.5, 2]; of the second 1 everywhere.
-SLOPES = np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)
+def minimize(optimizer, num_replicas, slope=4.0, **arguments):
+  """Moves two variables, which start at zero, by one step.
 
-
-def minimize(optimizer, num_replicas, factor=1.0, **arguments):
-  """Moves two variables, which start at zero, by one step; `factor` is of one slope."""
+  The gradients of the first are [3, 0] and [0, slope], on a replica each or both on one:
+  their mean is [1.5, 2]. That of the second is 1 everywhere.
+  """
   with strategy(num_replicas).scope():
     variables = [keras.Variable([0.0, 0.0]), keras.Variable([0.0])]
     optimizer = optimizer()
     optimizer.build(variables)
 
   def step():
-    slopes = SLOPES * [[1.0], [factor]]
-    own = slopes if replicas.count() == 1 else slopes[replicas.index()][np.newaxis]
+    slopes = tf.constant([[3.0, 0.0], [0.0, slope]])
+    if num_replicas > 1:
+      slopes = slopes[replicas.index(), tf.newaxis]
     with tf.GradientTape() as tape:
-      loss = tf.reduce_mean(tf.reduce_sum(
-          tf.constant(own) * variables[0].value, axis=-1)) + variables[1][0]
+      loss = tf.reduce_mean(
+          tf.reduce_sum(slopes * variables[0].value, axis=-1)) + variables[1].value[0]
     replicas.minimize(optimizer, tape, loss, variables, **arguments)
 
   tf.function(lambda: strategy(num_replicas).run(step))()
@@ -245,11 +245,11 @@ def test_a_scaled_loss_moves_weights_as_much(num_replicas):
 
 
 @REPLICAS
-@pytest.mark.parametrize('factor', [np.nan, np.inf])
+@pytest.mark.parametrize('slope', [np.nan, np.inf])
 def test_loss_scaling_skips_steps_that_overflow_and_lowers_the_scale(
-    num_replicas, factor):
+    num_replicas, slope):
   variables, optimizer = minimize(
-      loss_scaling, num_replicas, factor, skip_non_finite=True)
+      loss_scaling, num_replicas, slope, skip_non_finite=True)
   for variable in variables:
     np.testing.assert_array_equal(variable, np.zeros_like(variable))
   assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == 512.0
@@ -262,7 +262,7 @@ def test_gradients_that_are_not_finite_anywhere_can_be_skipped(num_replicas):
   np.testing.assert_array_equal(first, [0.0, 0.0])
   np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
   (first, second), _ = minimize(sgd, num_replicas, np.nan)
-  assert np.isnan(first).all()
+  assert first[0] == pytest.approx(-0.15) and np.isnan(first[1])
   np.testing.assert_allclose(second, [-0.1], rtol=1e-6)
 
 
@@ -298,11 +298,11 @@ def test_validation_is_that_of_one_replica():
     history = model.fit(
         training_data('dble'), shuffle=False, verbose=0, train_data=batches,
         validation_data=batches).history
-    results.append([*history.values(), float(model.sigma_scale.numpy()),
-                    float(model.temperature.numpy())])
-  np.testing.assert_allclose(
-      np.ravel(results[1][:-2]), np.ravel(results[0][:-2]), rtol=2e-3, atol=1e-4)
-  np.testing.assert_allclose(results[1][-2:], results[0][-2:], rtol=2e-3, atol=1e-4)
+    results.append([
+        *np.ravel(list(history.values())), model.sigma_scale.numpy(),
+        model.temperature.numpy()])
+  assert results[0][-2] > 0
+  np.testing.assert_allclose(results[1], results[0], rtol=1e-2, atol=1e-4)
 
 
 def test_trust_scores_are_those_of_one_replica():

@@ -5,22 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-IMAGE_SHAPE = (2, 2, 1)
+from tests import linear
 
 
 @pytest.fixture
 def make_encoder():
-  def make():
-    """Pixels / 100 times a kernel [4, 3]."""
-    return keras.Sequential([
-        keras.Input(IMAGE_SHAPE, dtype='uint8'),
-        keras.layers.Rescaling(0.01),
-        keras.layers.Flatten(),
-        keras.layers.Dense(3, use_bias=False),
-    ])
-
   keras.utils.set_random_seed(3)
-  return make
+  return linear.encoder
 
 
 @pytest.fixture
@@ -31,7 +22,7 @@ def some_data():
     class_ids = rng.integers(4, size=n).astype(np.int32)
     images = rng.integers(200, size=[n, 4])
     images[np.arange(n), class_ids] += 55
-    return images.reshape(n, *IMAGE_SHAPE).astype(np.uint8), class_ids
+    return images.reshape(n, *linear.IMAGE_SHAPE).astype(np.uint8), class_ids
 
   return make
 

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dble_tf.baselines import deep_ensemble
 from dble_tf.baselines import DeepEnsemble
 from dble_tf.baselines import Vanilla
-from dble_tf.baselines import deep_ensemble
 from dble_tf.errors import UserError
 
 
@@ -98,8 +98,21 @@ def test_batches_of_another_number_of_members_are_refused(ensemble, member_data)
     ensemble.train_on_batch(images[:, :2], class_ids[:, :2])
 
 
+def test_sample_weights_are_refused(ensemble, member_data):
+  with pytest.raises(UserError, match='no sample weights'):
+    ensemble.train_on_batch(*member_data, np.ones(20))
+
+
+def test_all_members_are_counted_and_represented(ensemble, some_data):
+  assert len(ensemble.inference_variables) == 3 * 3
+  images, _ = some_data()
+  expected = [member.encoder.predict(images, verbose=0) for member in ensemble.members]
+  np.testing.assert_allclose(
+      ensemble.embed(images), np.concatenate(expected, axis=1), rtol=1e-5)
+
+
 def test_an_ensemble_of_none_is_refused():
-  with pytest.raises(UserError, match='a member or more'):
+  with pytest.raises(UserError, match='at least one member'):
     DeepEnsemble([])
 
 

@@ -4,7 +4,7 @@ import pytest
 from scipy import special
 
 from dble_tf.baselines import label_smoothing
-from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.baselines import Vanilla
 
 
 def test_the_loss_is_the_cross_entropy_to_smoothed_targets():

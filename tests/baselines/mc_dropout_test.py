@@ -50,8 +50,27 @@ def test_an_image_gets_the_same_confidence_in_any_batch(make_encoder, some_data)
 
 def test_training_drops_units_anew_at_each_step(make_encoder, some_data):
   model, (images, _) = make_model(make_encoder(), dropout=0.5), some_data()
-  first, second = (model(images, training=True)['logits'] for _ in range(2))
+  h = model.encode(images)
+  first, second = (model.logits(h, training=True) for _ in range(2))
   assert not np.allclose(first, second)
+  np.testing.assert_array_equal(model.logits(h), model.linear(h))
+
+
+def test_a_step_descends_the_cross_entropy_behind_a_dropout_mask(
+    make_encoder, some_data):
+  model, (images, class_ids) = make_model(make_encoder(), dropout=0.5), some_data()
+  h = images.reshape(-1, 4) * 0.01 @ model.encoder.get_weights()[0]
+  kernel, bias = model.linear.get_weights()
+  generator = model.dropout_layer.seed_generator
+  before = generator.state.numpy()
+  kept = model.dropout_layer(np.ones_like(h), training=True).numpy()  # 0 or 2.
+  assert set(np.unique(kept)) == {0.0, 2.0}
+  generator.state.assign(before)
+  error = (special.softmax((h * kept) @ kernel + bias, axis=1)
+           - np.eye(4)[class_ids]) / len(images)
+  model.train_on_batch(images, class_ids)
+  np.testing.assert_allclose(
+      model.linear.get_weights()[0], kernel - 0.1 * (h * kept).T @ error, atol=1e-5)
 
 
 def test_without_dropout_it_is_plain_training(make_encoder, some_data):

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dble_tf.data import batches
 from dble_tf.baselines import mixup
-from dble_tf.baselines.vanilla import Vanilla
+from dble_tf.baselines import Vanilla
+from dble_tf.data import batches
 
 
 def test_images_and_targets_are_mixed_with_the_next_of_the_batch(some_data):

@@ -1,3 +1,5 @@
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -5,11 +7,11 @@ from scipy import optimize
 from scipy import special
 from sklearn import neighbors
 
-from dble_tf.serving import export
+from dble_tf.baselines import trust_score
 from dble_tf.baselines import TrustScore
 from dble_tf.baselines import Vanilla
-from dble_tf.baselines import trust_score
 from dble_tf.errors import UserError
+from dble_tf.serving.export import export
 
 
 def make_model(encoder, num_points=120, **arguments):
@@ -19,15 +21,15 @@ def make_model(encoder, num_points=120, **arguments):
 
 
 @pytest.fixture
-def complete_model(make_encoder, some_batches):
+def calibrated_model(make_encoder, some_batches):
   model = make_model(make_encoder(), sparse_share=0.2, num_neighbors=3)
   model.fit(some_batches(120), epochs=5, verbose=0)
-  model.complete(some_batches(120), some_batches(80, seed=5))
+  model.calibrate(some_batches(120), some_batches(80, seed=5))
   return model
 
 
 def radii_by_hand(points, k):
-  """The distance of each point to its k-th neighbour, itself not counted."""
+  """The distance of each point to its k-th neighbor, itself not counted."""
   distances = np.linalg.norm(points[:, np.newaxis] - points, axis=2)
   return np.sort(distances, axis=1)[:, k]
 
@@ -51,7 +53,7 @@ def test_small_classes_and_a_share_of_zero_keep_everything():
   assert trust_score.is_dense(points, class_ids, 0.0, 1).all()
 
 
-def test_scores_are_those_of_nearest_neighbour_trees():
+def test_scores_are_those_of_nearest_neighbor_trees():
   rng = np.random.default_rng(1)
   points = rng.normal(size=[200, 5]).astype(np.float32)
   classes = rng.integers(3, size=200)
@@ -68,7 +70,7 @@ def test_scores_are_those_of_nearest_neighbour_trees():
   np.testing.assert_allclose(scores, expected, rtol=1e-3)
 
 
-def test_platt_scaling_maximises_the_likelihood_of_its_smoothed_targets():
+def test_platt_scaling_maximizes_the_likelihood_of_its_smoothed_targets():
   rng = np.random.default_rng(2)
   scores = rng.normal(size=300)
   is_correct = rng.random(300) < special.expit(2 * scores + 1)
@@ -93,8 +95,8 @@ def test_platt_scaling_of_data_without_errors_is_finite():
 
 
 def test_answers_keep_the_label_and_take_the_confidence_from_the_score(
-    complete_model, some_data, make_encoder):
-  model = complete_model
+    calibrated_model, some_data, make_encoder):
+  model = calibrated_model
   plain = Vanilla(make_encoder(), 4)
   plain.take_trained(model)
   images, _ = some_data(30, seed=9)
@@ -120,37 +122,69 @@ def test_answers_keep_the_label_and_take_the_confidence_from_the_score(
   np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_before_completion_and_after_training_it_answers_as_plain_training(
-    complete_model, some_data, some_batches, make_encoder, tmp_path):
-  complete_model.fit(some_batches(120), verbose=0)
+def test_before_calibration_and_after_training_it_answers_as_plain_training(
+    calibrated_model, some_data, some_batches, make_encoder, tmp_path):
+  calibrated_model.fit(some_batches(120), verbose=0)
   plain = Vanilla(make_encoder(), 4)
-  plain.take_trained(complete_model)
+  plain.take_trained(calibrated_model)
   images, _ = some_data()
   np.testing.assert_allclose(
-      complete_model.predict(images, verbose=0)['probabilities'],
+      calibrated_model.predict(images, verbose=0)['probabilities'],
       plain.predict(images, verbose=0)['probabilities'], rtol=1e-5)
-  with pytest.raises(UserError, match='no training images to compare with'):
-    export.export(complete_model, tmp_path)
+  with pytest.raises(UserError, match='not calibrated yet'):
+    export(calibrated_model, tmp_path)
 
 
 def test_an_error_of_a_sure_model_costs_no_more_than_it_should(
-    complete_model, some_data):
-  complete_model.platt.assign([0.0, 30.0])  # Surer than float32 can say.
-  answers = complete_model.predict(some_data()[0], verbose=0)
+    calibrated_model, some_data):
+  calibrated_model.platt.assign([0.0, 30.0])  # Surer than float32 can say.
+  answers = calibrated_model.predict(some_data()[0], verbose=0)
   rows = np.arange(20)
   answers['probabilities'][rows, answers['label']] = 0.0
   np.testing.assert_allclose(
       answers['probabilities'].sum(axis=1), special.expit(-30.0), rtol=1e-3)
 
 
-def test_what_it_cannot_be_completed_with_is_named(make_encoder, some_batches):
+def test_what_it_cannot_be_calibrated_with_is_named(make_encoder, some_batches):
   model = make_model(make_encoder())
   with pytest.raises(UserError, match='held_out'):
-    model.complete(some_batches(120))
+    model.calibrate(some_batches(120))
   with pytest.raises(UserError, match='num_points=20'):
-    model.complete(some_batches(20), some_batches(20))
+    model.calibrate(some_batches(20), some_batches(20))
 
 
-def test_it_survives_saving(complete_model, some_data, check_roundtrip):
-  loaded = check_roundtrip(complete_model, some_data(), some_data(seed=1)[0])
+@pytest.mark.parametrize('calibrate', [
+    lambda model, train, held_out: model.fit(train, verbose=0, train_data=train),
+    lambda model, train, held_out: model.calibrate(train, held_out.repeat())],
+    ids=['fit without validation data', 'endless held-out data'])
+def test_without_platt_scaling_it_is_not_calibrated(
+    calibrate, make_encoder, some_data, some_batches):
+  model = make_model(make_encoder())
+  with contextlib.suppress(UserError):
+    calibrate(model, some_batches(120), some_batches(80, seed=5))
+  with pytest.raises(UserError, match='not calibrated yet'):
+    model.require_calibrated()
+  answers = model.predict(some_data()[0], verbose=0)
+  np.testing.assert_allclose(
+      answers['confidence'], special.softmax(answers['logits'], axis=1).max(axis=1),
+      rtol=1e-5)
+
+
+def test_validation_is_of_the_neighbors_of_its_moment(make_encoder, some_batches):
+  model = make_model(make_encoder())
+  train, held_out = some_batches(120), some_batches(80, seed=5)
+  history = model.fit(
+      train, epochs=2, verbose=0, train_data=train, validation_data=held_out).history
+  model.require_calibrated()
+  figures = model.evaluate(held_out, return_dict=True, verbose=0)
+  model.forget_calibration()
+  model.calibrate(train, held_out)
+  again = model.evaluate(held_out, return_dict=True, verbose=0)
+  for name in ('loss', 'accuracy', 'ece'):
+    assert history[f'val_{name}'][-1] == pytest.approx(figures[name], rel=1e-5)
+    assert again[name] == pytest.approx(figures[name], rel=1e-5)
+
+
+def test_it_survives_saving(calibrated_model, some_data, check_roundtrip):
+  loaded = check_roundtrip(calibrated_model, some_data(), some_data(seed=1)[0])
   assert (loaded.num_points, loaded.sparse_share, loaded.num_neighbors) == (120, 0.2, 3)

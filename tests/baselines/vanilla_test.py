@@ -3,30 +3,22 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dble_tf import baselines
-from dble_tf.data import batches
-from dble_tf import data as datasets
 from dble_tf import encoders
-
-IMAGE_SHAPE = (2, 2, 1)
+from dble_tf.baselines import Vanilla
+from dble_tf.data import load
+from tests import linear
 
 
 def make_model(**compile_arguments):
   keras.utils.set_random_seed(3)
-  encoder = keras.Sequential([
-      keras.Input(IMAGE_SHAPE, dtype='uint8'),
-      keras.layers.Rescaling(0.01),
-      keras.layers.Flatten(),
-      keras.layers.Dense(3, use_bias=False),
-  ])
-  model = baselines.Vanilla(encoder, 4, weight_decay=0.1)
+  model = Vanilla(linear.encoder(), 4, weight_decay=0.1)
   model.compile(keras.optimizers.SGD(0.5), **compile_arguments)
   return model
 
 
 def some_data(n=20):
   rng = np.random.default_rng(0)
-  return (rng.integers(256, size=[n, *IMAGE_SHAPE], dtype=np.uint8),
+  return (rng.integers(256, size=[n, *linear.IMAGE_SHAPE], dtype=np.uint8),
           rng.integers(4, size=n).astype(np.int32))
 
 
@@ -96,13 +88,13 @@ def test_a_step_compiles_under_xla():
 
 def test_it_learns_digits():
   keras.utils.set_random_seed(0)
-  digits = datasets.load('digits', validation_size=200)
-  model = baselines.Vanilla(encoders.mlp(digits.image_shape, 64), 10)
+  digits = load('digits', validation_size=200)
+  model = Vanilla(encoders.mlp(digits.image_shape, 64), 10)
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
-  model.fit(
-      batches.batch_dataset(digits.train.images, digits.train.class_ids, 100, seed=0),
-      steps_per_epoch=100, shuffle=False, verbose=0)
-  figures = model.evaluate(
-      digits.validation.batches(100), return_dict=True, verbose=0)
-  assert figures['accuracy'] > 0.93
-  assert set(figures) == {'accuracy', 'ece', 'nll'}
+  history = model.fit(
+      digits.training_batches(100), steps_per_epoch=100, shuffle=False, verbose=0,
+      validation_data=digits.validation.batches(100)).history
+  assert set(history) == {
+      'loss', 'accuracy', 'val_loss', 'val_accuracy', 'val_ece', 'val_nll'}
+  assert history['val_accuracy'][-1] > 0.93
+  assert history['val_loss'] == history['val_nll']

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 
 import numpy as np
@@ -54,11 +53,14 @@ def images(tmp_path, monkeypatch):
 
 @pytest.fixture
 def train(tmp_path):
-  """(directory of the images, *arguments) -> a training of two epochs."""
+  """(directory of the images, *arguments) -> a training of two epochs.
+
+  Of the method that takes the least time, where it does not matter.
+  """
   def train(images, *arguments):
     return in_process.train(
-        '--dataset=mnist', f'--validation_size={NUM_VALIDATION}', '--num_shots=2',
-        '--num_queries=3', '--representation_size=8', '--epochs=2',
+        '--dataset=mnist', f'--validation_size={NUM_VALIDATION}', '--method=vanilla',
+        '--num_shots=2', '--num_queries=3', '--representation_size=8', '--epochs=2',
         '--steps_per_epoch=4', '--batch_size=25', f'--workdir={tmp_path / "run"}',
         f'--data_dir={images}', *arguments)
   return train
@@ -109,11 +111,16 @@ def test_a_run_is_not_continued_on_other_data_under_the_same_path(
   done = train(unfinished, '--overwrite')
   assert done.returncode == 0, done.stderr
   assert 'Epoch 1/2' in done.stdout and 'Resuming' not in done.stdout
-  # And a finished run is not evaluated on other data than it was trained on.
+
+
+def test_a_finished_run_is_not_taken_for_one_on_other_data(images, train, workdir):
+  assert train(images).returncode == 0
   before = workdir.metrics.read_text()
-  write_images(unfinished, seed=2)
-  for command in (in_process.evaluate, in_process.export):
-    done = command(f'--workdir={workdir.path}')
+  write_images(images, seed=1)
+  for command in (lambda: train(images),
+                  lambda: in_process.evaluate(f'--workdir={workdir.path}'),
+                  lambda: in_process.export(f'--workdir={workdir.path}')):
+    done = command()
     assert done.returncode == 1
     assert 'data differ' in done.stderr and '--data_dir' in done.stderr
   assert workdir.metrics.read_text() == before
@@ -132,9 +139,8 @@ def test_validation_and_test_images_are_encoded_once_at_the_end(
   encode, represent, fit = Classifier.encode, Classifier.represent, fitting.train
 
   def counted(self, images, training=False):
-    size, = tf.numpy_function(
-        lambda size: sizes.append(int(size)) or size, [tf.shape(images)[:1]],
-        [tf.int32])
+    size = tf.numpy_function(
+        lambda size: sizes.append(int(size)) or size, [tf.shape(images)[0]], tf.int32)
     with tf.control_dependencies([size]):
       return encode(self, tf.identity(images), training)
 
@@ -158,37 +164,35 @@ def test_validation_and_test_images_are_encoded_once_at_the_end(
   assert sum(sizes) == NUM_TEST + NUM_VALIDATION
 
 
-def half_written(workdir):
-  paths = [workdir.path / '.incomplete-1-model.keras',
-           workdir.path / 'export' / 'mnist' / '.incomplete-2-1']
-  for path in paths:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text('half')
-  return paths
+def assert_refused_and_left_alone(workdir, path, *commands):
+  """Runs commands while another process seems to write a file of the run."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text('half')
+  with workdir.lock():
+    for command in commands:
+      done = command()
+      assert done.returncode == 1
+      assert 'Another process is at work' in done.stderr
+      assert path.exists()
 
 
 def test_files_that_another_process_is_writing_are_left_alone(images, train, workdir):
-  commands = [lambda: train(images)]
-  for _ in range(2):  # Of a run that is beginning, and of a finished one.
-    with workdir.lock():
-      half, = half_written(workdir)[:1] if not workdir.is_finished else [None]
-      paths = [half] if half else half_written(workdir)
-      for command in commands:
-        done = command()
-        assert done.returncode == 1
-        assert 'Another process is at work' in done.stderr
-        assert all(path.exists() for path in paths)
-    done = train(images, '--overwrite')
-    assert done.returncode == 0, done.stderr
-    assert not any(path.exists() for path in paths)
-    commands = [lambda: in_process.evaluate(f'--workdir={workdir.path}'),
-                lambda: in_process.export(f'--workdir={workdir.path}')]
+  half = workdir.path / '.incomplete-1-config.flags'
+  assert_refused_and_left_alone(workdir, half, lambda: train(images))
+  assert train(images).returncode == 0
+  assert not half.exists()  # That process was killed.
+  half = workdir.export / 'mnist' / '.incomplete-2-2'
+  assert_refused_and_left_alone(
+      workdir, half, lambda: train(images, '--overwrite'),
+      lambda: in_process.evaluate(f'--workdir={workdir.path}'),
+      lambda: in_process.export(f'--workdir={workdir.path}'))
+  assert in_process.export(f'--workdir={workdir.path}').returncode == 0
+  assert not half.exists()
 
 
 def test_a_run_that_was_killed_after_its_end_is_finished(images, train, workdir):
   assert train(images).returncode == 0
   workdir.checkpoints.mkdir()
-  shutil.rmtree(images)  # Data are not needed to show figures.
   done = train(images)
   assert done.returncode == 0, done.stderr
   assert 'This run is finished' in done.stdout and 'Epoch' not in done.stdout
@@ -213,7 +217,7 @@ def test_a_run_whose_export_failed_resumes_after_its_training(
 def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
     images, train, workdir, tmp_path):
   base = tmp_path / 'vanilla'
-  assert train(images, '--method=vanilla', f'--workdir={base}').returncode == 0
+  assert train(images, f'--workdir={base}').returncode == 0
   arguments = ['--method=temperature_scaling', f'--trained_run={base}']
   write_images(images, seed=1)
   done = train(images, *arguments)
@@ -230,7 +234,7 @@ def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
 
 
 def test_what_was_exported_is_what_was_reported(images, train, workdir):
-  assert train(images).returncode == 0
+  assert train(images, '--method=dble').returncode == 0
   manifest = json.loads((workdir.export / 'mnist/1/manifest.json').read_text())
   metrics = workdir.read_metrics()
   for split in ('test', 'validation'):
