@@ -1,10 +1,10 @@
 """Calibration on held-out representations: pure functions that return fitted numbers.
 
 Phi learns from errors alone the sigma that suits them; a factor alpha on sigma, of the
-smallest NLL, makes it suit all images. The smallest NLL over all classes can still leave
-the label's own confidence too high or too low: a temperature T on the distances mends
-that. Every evaluation samples with the noise of inference, so the search is over a
-smooth function and gives the same result each time.
+smallest NLL, makes it suit all images. The smallest NLL over all classes can still
+leave the label's own confidence too high or too low: a temperature T on the distances
+mends that. Every evaluation samples with the noise of inference, so the search is over
+a smooth function and gives the same result each time.
 """
 
 import dataclasses
@@ -141,7 +141,7 @@ def fit(held_out: HeldOut, scaling: str) -> Fitted:
 
 
 def fit_significant(held_out: HeldOut, scaling: str) -> Fitted:
-  """As `fit`, but disables sigma (alpha = 0, T = 1) where its gain is not significant."""
+  """As `fit`, but disables sigma (alpha = 0, T = 1) without a significant gain."""
   fitted = fit(held_out, scaling)
   if scaling == 'none' or fitted.is_significant:
     return fitted

@@ -22,7 +22,7 @@ def vector_size(role: str, model: keras.Model) -> int:
 
 
 def require_equal_parts(batches: Any, num_replicas: int) -> None:
-  """Refuses training batches [B, ...] or [E, ...] that replicas cannot share equally."""
+  """Refuses training batches [B, ...] or [E, ...] without equal parts for replicas."""
   if num_replicas == 1:
     return
   size = None

@@ -40,13 +40,19 @@ class Classifier(keras.Model):
   Attributes:
     encoder: f_theta, images -> representations [B, D].
     num_classes: M.
-    needs_held_out: whether calibration needs images that the encoder was not trained on.
+    needs_held_out: whether calibration needs images that `fit` has not seen.
   """
 
   needs_held_out = False
 
   def __init__(
-      self, encoder: keras.Model, num_classes: int, *, name: str | None = None, **kwargs):
+      self,
+      encoder: keras.Model,
+      num_classes: int,
+      *,
+      name: str | None = None,
+      **kwargs,
+  ):
     """Builds the model around an encoder.
 
     Args:
@@ -331,9 +337,9 @@ class Classifier(keras.Model):
     unknown = sorted(config.keys() - known)
     if unknown:
       raise UserError(
-          f'This {cls.__name__} was saved by another version of dble_tf, with arguments '
-          f'that this one does not know ({", ".join(unknown)}): load it with the version '
-          'that saved it, or train again.')
+          f'This {cls.__name__} was saved by another version of dble_tf, with '
+          f'arguments that this one does not know ({", ".join(unknown)}): load it with '
+          'the version that saved it, or train again.')
     return cls(**{
         name: keras.saving.deserialize_keras_object(
             value, custom_objects=custom_objects)

@@ -102,9 +102,10 @@ def sigma_figures(predictions: Predictions) -> dict[str, float | None]:
   if 'distance_to_true' in predictions and np.ptp(sigma) > 0:
     correlation = float(
         stats.spearmanr(sigma, predictions['distance_to_true']).statistic)
+  right, wrong = sigma[is_correct], sigma[~is_correct]
   return {
       'mean': float(sigma.mean()),
-      'mean_of_right': float(sigma[is_correct].mean()) if is_correct.any() else None,
-      'mean_of_wrong': float(sigma[~is_correct].mean()) if not is_correct.all() else None,
+      'mean_of_right': float(right.mean()) if right.size else None,
+      'mean_of_wrong': float(wrong.mean()) if wrong.size else None,
       'rank_correlation': correlation,
   }

@@ -136,7 +136,7 @@ class DBLE(Classifier):
     if self.confidence_model is not None:
       noise = confidence.training_noise(
           tf.shape(queries), self.seed, self.confidence_optimizer)
-      with tf.GradientTape() as tape:  # Begins behind the encoder: phi never moves theta.
+      with tf.GradientTape() as tape:  # Behind the encoder: phi never moves theta.
         sigma = self.confidence_model(queries, training=True)  # Eq. 8
         z = confidence.sample_representations(queries, sigma, noise)
         z_distances = prototypes.episode_distances(z, h, self.num_shots)
@@ -339,7 +339,8 @@ class DBLE(Classifier):
     label = prototypes.predicted_labels(distances)
 
     def sampled():
-      sigma = tf.convert_to_tensor(self.sigma_scale) * self.confidence_model(h)
+      sigma = tf.convert_to_tensor(self.sigma_scale) * self.confidence_model(
+          h, training=False)
       return confidence.averaged_probabilities(
           h, sigma, tf.convert_to_tensor(self.centers),
           tf.convert_to_tensor(self.noise),

@@ -71,15 +71,15 @@ def minimize(
   gradients = [None if gradient is None else next(sums) for gradient in gradients]
   if skip_non_finite and not isinstance(
       optimizer, keras.optimizers.LossScaleOptimizer):
-    # A loss-scaling optimizer must see non-finite gradients: it skips such steps itself.
+    # A loss-scaling optimizer must see non-finite gradients: it skips those steps.
     gradients = [
         None if gradient is None
         else tf.where(tf.reduce_all(tf.math.is_finite(gradient)), gradient, 0.0)
         for gradient in gradients]
   if count() > 1:
-    # Keras clips what each replica gives it, then sums: all but the first give zeros, so
-    # that the whole batch's gradient is clipped. Products, not constants: a non-finite
-    # gradient must be non-finite on every replica.
+    # Keras clips what each replica gives it, then sums: all but the first give zeros,
+    # so that the whole batch's gradient is clipped. Products, not constants: a
+    # non-finite gradient must be non-finite on every replica.
     is_first = tf.cast(tf.equal(index(), 0), tf.float32)
     gradients = [
         None if gradient is None else gradient * tf.cast(is_first, gradient.dtype)

@@ -34,7 +34,8 @@ def nll_by_hand(data, sigma_scale, temperature=1.0):
   return nlls_by_hand(data, sigma_scale, temperature).mean()
 
 
-@pytest.mark.parametrize('sigma_scale, temperature', [(0.0, 1.0), (0.7, 1.0), (2.0, 0.4)])
+@pytest.mark.parametrize(
+    'sigma_scale, temperature', [(0.0, 1.0), (0.7, 1.0), (2.0, 0.4)])
 def test_the_nll_is_that_of_averaged_probabilities(sigma_scale, temperature):
   data = make_data(1.5)
   assert data.nll(sigma_scale, temperature) == pytest.approx(
@@ -54,8 +55,8 @@ def test_the_factor_is_the_best_of_a_fine_grid():
 
 
 def test_a_factor_on_sigma_undoes_a_factor_in_sigma():
-  ones, fives = (
-      calibration.fit(make_data(2.0, sigma=sigma), 'sigma_scale') for sigma in (0.1, 0.5))
+  ones, fives = (calibration.fit(make_data(2.0, sigma=sigma), 'sigma_scale')
+                 for sigma in (0.1, 0.5))
   assert ones.sigma_scale == pytest.approx(5 * fives.sigma_scale, rel=0.05)
   assert ones.nll == pytest.approx(fives.nll, abs=1e-4)
 

@@ -75,6 +75,14 @@ def test_steps_are_static_and_precise_where_they_must_be(method, digits):
         assert tensor.dtype != tf.bfloat16, f'{name}: {tensor}'
 
 
+def lowered(function, spec):
+  """XLA's text of a function of tensors in any structure."""
+  flat = lambda *tensors: function(tf.nest.pack_sequence_as(spec, tensors))
+  lower = tf.function(flat, jit_compile=True).experimental_get_compiler_ir(
+      *tf.nest.flatten(spec))
+  return lower(stage='hlo', platform_name='CPU')
+
+
 @pytest.mark.parametrize('encoder, size', [
     ('mlp', 8), ('vgg11', 32), ('thin_resnet', 16),
     pytest.param('resnet50', 16, marks=pytest.mark.slow)])
@@ -82,10 +90,7 @@ def test_every_encoder_is_lowered_to_xla(encoder, size):
   dataset = random_data.make('cifar10', 100, size)
   values = parse('--method=dble', f'--encoder={encoder}', '--episode=leave_one_out')
   for name, (function, spec) in functions(values, dataset).items():
-    flat = lambda *tensors: function(tf.nest.pack_sequence_as(spec, tensors))
-    lower = tf.function(flat, jit_compile=True).experimental_get_compiler_ir(
-        *tf.nest.flatten(spec))
-    text = lower(stage='hlo', platform_name='CPU')
+    text = lowered(function, spec)
     assert 'ENTRY' in text and '<=' not in text, name  # <=: a bounded, dynamic size.
 
 

@@ -36,7 +36,8 @@ def test_a_sample_is_h_plus_sigma_times_noise():
 
 
 def test_samples_are_differentiable_in_sigma():
-  sigma, noise = tf.Variable(np.full_like(H, 0.5)), confidence.standard_noise([3, 2], [1, 2])
+  sigma = tf.Variable(np.full_like(H, 0.5))
+  noise = confidence.standard_noise([3, 2], [1, 2])
   with tf.GradientTape() as tape:
     total = tf.reduce_sum(confidence.sample_representations(H, sigma, noise))
   np.testing.assert_allclose(tape.gradient(total, sigma), noise, rtol=1e-5)

@@ -43,7 +43,8 @@ def test_predictions_hold_distances_to_the_true_and_the_predicted_center(
   to_true = np.linalg.norm(h - centers[split.class_ids], axis=1)
   to_nearest = np.linalg.norm(h[:, np.newaxis] - centers, axis=2).min(axis=1)
   np.testing.assert_allclose(predictions['distance_to_true'], to_true, rtol=1e-3)
-  np.testing.assert_allclose(predictions['distance_to_predicted'], to_nearest, rtol=1e-3)
+  np.testing.assert_allclose(
+      predictions['distance_to_predicted'], to_nearest, rtol=1e-3)
   wrong = predictions['label'] != predictions['true_label']
   assert 0 < wrong.sum() < 60
   np.testing.assert_array_equal(to_true > to_nearest + 1e-5, wrong)

@@ -178,6 +178,12 @@ def test_callbacks_can_watch_the_loss():
   assert len(history.epoch) == 1
 
 
+def test_validation_of_a_diverged_model_says_so():
+  with pytest.raises(UserError, match='training has diverged'):
+    fit(make_model(rate=float('nan')), epochs=4, train_data=some_batches(),
+        validation_data=some_batches())
+
+
 def test_callbacks_can_watch_the_validation_loss_without_a_mode(tmp_path):
   path = tmp_path / 'best.keras'
   early_stopping = keras.callbacks.EarlyStopping('val_loss', patience=9)

@@ -175,7 +175,8 @@ def test_encoder_and_confidence_model_run_in_training_mode_in_training_alone():
   encoder = keras.Sequential([
       keras.Input(linear.IMAGE_SHAPE), keras.layers.Flatten(), Mode(),
       keras.layers.Dense(linear.DIM)])
-  model = DBLE(encoder, 4, num_shots=linear.SHOTS, confidence_model=WithMode(linear.DIM))
+  model = DBLE(
+      encoder, 4, num_shots=linear.SHOTS, confidence_model=WithMode(linear.DIM))
   model.compile(run_eagerly=True)
   images, class_ids = some_images()
   images = images.astype(np.float32)
@@ -307,6 +308,16 @@ def test_the_same_image_gets_the_same_confidence_in_any_batch():
            for image in images[:3]]
   np.testing.assert_allclose(backwards, together, rtol=1e-5)
   np.testing.assert_allclose(alone, together[:3], rtol=1e-5)
+
+
+def test_answers_never_come_through_dropout():
+  model = fitted_model(confidence_model=linear.confidence_model(dropout=0.5))
+  kernel = model.confidence_model.output_layer.kernel
+  kernel.assign(tf.random.stateless_normal(kernel.shape, [0, 0]))
+  images, _ = some_images()
+  expected = model.predict(images, verbose=0)['sigma']
+  np.testing.assert_allclose(
+      model(images, training=True)['sigma'], expected, rtol=1e-5)
 
 
 def test_evaluate_agrees_with_figures_from_predictions():

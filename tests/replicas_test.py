@@ -88,7 +88,8 @@ def training_data(kind):
     return tf.data.Dataset.from_tensor_slices(episodes).batch(4, drop_remainder=True)
   streams = [tf.data.Dataset.from_tensor_slices(labelled(STEPS * 8, seed)).batch(
       8, drop_remainder=True) for seed in range(3)]
-  return deep_ensemble.member_batches(streams) if kind == 'deep_ensemble' else streams[0]
+  return (deep_ensemble.member_batches(streams) if kind == 'deep_ensemble'
+          else streams[0])
 
 
 def train(kind, num_replicas, encoder=make_encoder, data=None):
@@ -193,8 +194,8 @@ def test_dropout_differs_between_replicas_and_their_state_does_not():
 def minimize(optimizer, num_replicas, slope=4.0, **arguments):
   """Moves two variables, which start at zero, by one step.
 
-  The gradients of the first are [3, 0] and [0, slope], on a replica each or both on one:
-  their mean is [1.5, 2]. That of the second is 1 everywhere.
+  The gradients of the first are [3, 0] and [0, slope], on a replica each or both on
+  one: their mean is [1.5, 2]. That of the second is 1 everywhere.
   """
   with strategy(num_replicas).scope():
     variables = [keras.Variable([0.0, 0.0]), keras.Variable([0.0])]
@@ -307,7 +308,8 @@ def test_validation_is_that_of_one_replica():
 
 def test_trust_scores_are_those_of_one_replica():
   train_set, held_out = (
-      tf.data.Dataset.from_tensor_slices(labelled(48, seed)).batch(20) for seed in (7, 8))
+      tf.data.Dataset.from_tensor_slices(labelled(48, seed)).batch(20)
+      for seed in (7, 8))
   results = []
   for num_replicas in (1, 2):
     keras.utils.set_random_seed(2)
@@ -337,7 +339,8 @@ def test_a_model_of_replicas_survives_saving_and_answers_alone(tmp_path):
 
 @pytest.mark.parametrize('data, message', [
     (tf.data.Dataset.from_tensors, 'cannot share 3 episodes'),
-    (lambda episodes: tf.data.Dataset.from_tensor_slices(episodes).batch(2), 'fixed size'),
+    (lambda episodes: tf.data.Dataset.from_tensor_slices(episodes).batch(2),
+     'fixed size'),
     (lambda episodes: episodes, 'fixed size'),
 ])
 def test_batches_that_do_not_split_into_equal_parts_are_refused(data, message):

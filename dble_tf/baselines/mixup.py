@@ -39,7 +39,8 @@ def shares(count: int, alpha: float, seed: tf.Tensor) -> tf.Tensor:
   """Draws each image's own share: [count] from Beta(alpha, alpha)."""
   import tensorflow_probability as tfp
 
-  return tfp.distributions.Beta(alpha, alpha).sample(count, seed=tf.cast(seed, tf.int32))
+  return tfp.distributions.Beta(alpha, alpha).sample(
+      count, seed=tf.cast(seed, tf.int32))
 
 
 def mix(

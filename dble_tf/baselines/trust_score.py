@@ -215,8 +215,8 @@ def trust_scores(
 def platt_scaling(scores: np.ndarray, is_correct: np.ndarray) -> tuple[float, float]:
   """Slope and offset of the logistic curve from score to P(correct), both [n].
 
-  Targets are Platt's, (n_correct + 1) / (n_correct + 2) and 1 / (n_wrong + 2), which are
-  well defined without any error.
+  Targets are Platt's, (n_correct + 1) / (n_correct + 2) and 1 / (n_wrong + 2), which
+  are well defined without any error.
   """
   from sklearn import linear_model
 

@@ -51,7 +51,8 @@ class VanillaErrors(Vanilla):
         encoder, num_classes, weight_decay=weight_decay, name=name, **kwargs)
     if confidence_model.dim != num_classes:
       raise UserError(
-          f'confidence_model must be a ConfidenceModel({num_classes}): it takes logits.')
+          f'confidence_model must be a ConfidenceModel({num_classes}): it takes '
+          'logits.')
     self.confidence_model = confidence_model
     self.num_samples = num_samples
     self.seed = seed
@@ -71,7 +72,7 @@ class VanillaErrors(Vanilla):
       logits: [B, M].
     """
     answers = softmax_answers(self.logits(h))
-    sigma = self.confidence_model(answers['logits'])
+    sigma = self.confidence_model(answers['logits'], training=False)
     z = confidence.sample_representations(
         answers['logits'][:, tf.newaxis], sigma[:, tf.newaxis],
         tf.convert_to_tensor(self.noise))  # [B, U, M]

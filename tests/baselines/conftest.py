@@ -16,7 +16,7 @@ def make_encoder():
 
 @pytest.fixture
 def some_data():
-  """(n, seed) -> images and class ids 0..3; a class is a bright pixel, at times hidden."""
+  """(n, seed) -> images and class ids 0..3; a class is a pixel that is brighter."""
   def make(n=20, seed=0):
     rng = np.random.default_rng(seed)
     class_ids = rng.integers(4, size=n).astype(np.int32)

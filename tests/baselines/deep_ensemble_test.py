@@ -68,7 +68,8 @@ def test_each_epochs_loss_is_the_members_mean_over_its_own_steps(
     alone.compile(keras.optimizers.SGD(0.5, momentum=0.9, clipnorm=1.0))
     alone.take_trained(member)
     data = tf.data.Dataset.from_tensors((images, class_ids)).repeat(4)
-    histories.append(alone.fit(data, epochs=2, shuffle=False, verbose=0).history['loss'])
+    history = alone.fit(data, epochs=2, shuffle=False, verbose=0).history
+    histories.append(history['loss'])
   data = tf.data.Dataset.from_tensors(tuple(member_data)).repeat(4)
   history = ensemble.fit(data, epochs=2, shuffle=False, verbose=0).history['loss']
   np.testing.assert_allclose(history, np.mean(histories, axis=0), rtol=1e-4)

@@ -1,6 +1,5 @@
 import keras
 import numpy as np
-import pytest
 from scipy import special
 
 from dble_tf.baselines import MCDropout

@@ -1,6 +1,5 @@
 """Runs within this process on a few small images in a directory."""
 
-import json
 import os
 import signal
 
@@ -231,12 +230,3 @@ def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
   mine, others = workdir.read_metrics(), Workdir(base).read_metrics()
   assert mine['test']['accuracy'] == others['test']['accuracy']
   assert mine['seconds'] > others['seconds']  # Training is part of its cost.
-
-
-def test_what_was_exported_is_what_was_reported(images, train, workdir):
-  assert train(images, '--method=dble').returncode == 0
-  manifest = json.loads((workdir.export / 'mnist/1/manifest.json').read_text())
-  metrics = workdir.read_metrics()
-  for split in ('test', 'validation'):
-    assert manifest['metrics'][split] == metrics[split]
-  assert manifest['data_fingerprint'] == workdir.read_data()['fingerprint']
