@@ -40,7 +40,7 @@ class Saving(keras.callbacks.Callback):
       self,
       store: checkpoints.Checkpoints,
       steps_per_epoch: int,
-      every: Every = Every(),
+      every: Every | None = None,
       resumed: checkpoints.Checkpoint | None = None,
   ):
     """Starts from scratch, or from the checkpoint that the model was restored from.
@@ -56,7 +56,7 @@ class Saving(keras.callbacks.Callback):
         resumed.position if resumed
         else checkpoints.Position(0, 0, steps_per_epoch))
     self._store = store
-    self._every = every
+    self._every = every or Every()
     self._resumed = resumed
     self._metrics = None  # Of the epoch's steps, once its validation has begun.
     self._saved = self.position if resumed else None

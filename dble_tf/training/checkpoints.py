@@ -151,7 +151,7 @@ class Checkpoints:
       except Exception as error:  # Damage can make zip and NumPy raise anything.
         warnings.warn(
             f'{path} is damaged ({error or type(error).__name__}): it is removed in '
-            'favor of the checkpoint before it.')
+            'favor of the checkpoint before it.', stacklevel=2)
         files.remove(path)
         continue
       return Checkpoint(path, self._position(path, arrays.pop(_FACTS, '{}')), arrays)

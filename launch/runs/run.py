@@ -95,7 +95,8 @@ def evaluate(values: flags.FlagValues) -> None:
       facts.update({name: before[name] for name in ('images', 'seconds', 'replicas')
                     if name in before})
     representations = _represent(model, dataset, settings.batch_size)
-    report.write(workdir, model, representations, _predict(model, representations), facts)
+    report.write(
+        workdir, model, representations, _predict(model, representations), facts)
   report.show(workdir)
 
 
@@ -133,7 +134,7 @@ def _is_finished(values, workdir, config):
 
 
 def _begin(values, workdir, config, dataset, store):
-  """The newest checkpoint of an unfinished run of these settings and data, if any."""
+  """The newest checkpoint of an unfinished run of these settings and data."""
   if workdir.holds(config) and not workdir.is_finished:
     if not values.overwrite:
       workdir.require_data(dataset.fingerprint, _REPLACE)
@@ -180,7 +181,8 @@ def _represent(
 ) -> dict[str, Representations]:
   """Encodes the splits that figures are reported on."""
   return {name: model.represent(split.batches(batch_size), _verbose())
-          for name, split in (('test', dataset.test), ('validation', dataset.validation))
+          for name, split in (
+              ('test', dataset.test), ('validation', dataset.validation))
           if len(split)}
 
 
@@ -206,6 +208,6 @@ def _trained_run(values, names):
   if not (run.is_finished and run.holds(expected)
           and 'seconds' in run.read_metrics()):
     raise UserError(
-        f'{run.path} does not hold a finished run of --method={base} with otherwise the '
-        'same settings: leave --trained_run out, or train such a run.')
+        f'{run.path} does not hold a finished run of --method={base} with otherwise '
+        'the same settings: leave --trained_run out, or train such a run.')
   return run

@@ -74,8 +74,8 @@ class Workdir:
     if any(not files.is_incomplete(path) for path in self.path.iterdir()
            if path != self.data):
       raise UserError(
-          f'{self.path} is not empty and does not hold a run: choose a new directory as '
-          '--workdir.')
+          f'{self.path} is not empty and does not hold a run: choose a new directory '
+          'as --workdir.')
 
   def lock(self) -> contextlib.AbstractContextManager[None]:
     """Keeps other processes out of the directory, which is created."""
