@@ -1,6 +1,7 @@
 """The public names, as the README shows them."""
 
 import pathlib
+import pydoc
 import re
 import subprocess
 import sys
@@ -49,9 +50,7 @@ def test_all_public_names_exist_and_are_sorted():
 
 
 def test_help_shows_the_arguments():
-  page = subprocess.run(
-      [sys.executable, '-m', 'pydoc', 'dble_tf.model.DBLE'], capture_output=True,
-      text=True, check=True).stdout
+  page = pydoc.plaintext.document(dble_tf.DBLE)
   for argument in ('encoder', 'num_classes', 'num_shots', 'confidence_model',
                    'num_samples', 'seed', 'scaling'):
     assert re.search(rf'__init__\(.*\b{argument}:', page, re.DOTALL), argument

@@ -40,11 +40,11 @@ def predict(servable, body):
     if isinstance(rows[0], dict) and 'b64' not in rows[0]:
       columns = {key: [row[key] for row in rows] for key in rows[0]}
     else:  # The name may be left out if there is a single input.
-      columns = {key: rows for key in takes}
+      columns = dict.fromkeys(takes, rows)
   elif isinstance(body['inputs'], dict) and 'b64' not in body['inputs']:
     columns = body['inputs']
   else:
-    columns = {key: body['inputs'] for key in takes}
+    columns = dict.fromkeys(takes, body['inputs'])
   outputs = servable.run(
       name, {key: _tensor(value, takes[key]) for key, value in columns.items()})
   outputs = {key: _json(values) for key, values in outputs.items()}

@@ -142,7 +142,8 @@ def _begin(values, workdir, config, dataset, store):
       newest = store.newest()
       if newest is not None:
         workdir.remove_incomplete()
-        workdir.record_data(dataset.fingerprint, values.data_dir)  # They may have moved.
+        # They may have moved.
+        workdir.record_data(dataset.fingerprint, values.data_dir)
         return newest
   workdir.start(config, dataset.fingerprint, values.data_dir)
   return None

@@ -76,7 +76,8 @@ def test_metrics_agree_with_the_predictions_beside_them(finished):
   likelihoods = predictions['probabilities'][rows, predictions['true_label']]
   assert metrics['test']['nll'] == pytest.approx(-np.log(likelihoods).mean(), rel=1e-4)
   np.testing.assert_allclose(
-      predictions['confidence'], predictions['probabilities'][rows, predictions['label']])
+      predictions['confidence'],
+      predictions['probabilities'][rows, predictions['label']])
   np.testing.assert_allclose(
       predictions['distance_to_true'][is_correct],
       predictions['distance_to_predicted'][is_correct], rtol=1e-6)

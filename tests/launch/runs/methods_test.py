@@ -40,7 +40,8 @@ def test_each_method_trains_under_xla_is_calibrated_and_exported(
   rows = np.arange(len(digits.test))
   np.testing.assert_allclose(answers['probabilities'].sum(axis=1), 1, rtol=1e-4)
   np.testing.assert_allclose(
-      answers['confidence'], answers['probabilities'][rows, answers['label']], rtol=1e-4)
+      answers['confidence'], answers['probabilities'][rows, answers['label']],
+      rtol=1e-4)
   assert (answers['label'] == digits.test.class_ids).mean() > 0.4  # Chance is 0.1.
   servable = stand_in_server.Servable(export.export(model, tmp_path))
   images = digits.test.images[:7]

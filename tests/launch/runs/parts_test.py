@@ -73,7 +73,9 @@ def test_a_part_is_what_the_model_would_be(model, results, sigma, scaling):
 
 
 def test_fitting_improves_the_validation_split(results):
-  nll = lambda sigma, scaling: find(results, sigma, scaling).figures['validation']['nll']
+  def nll(sigma, scaling):
+    return find(results, sigma, scaling).figures['validation']['nll']
+
   assert nll('none', 'temperature') <= nll('none', 'none')
   assert nll('learned', 'sigma_scale') < nll('learned', 'none')
 
@@ -82,8 +84,10 @@ def test_fitting_improves_the_validation_split(results):
 def test_a_constant_sigma_is_that_of_a_model_that_has_learned_nothing(initial_sigma):
   # It starts from nearly the same sigma everywhere.
   results = compare(make_model(initial_sigma))
-  assert find(results, 'learned', 'sigma_scale').figures['test']['nll'] == pytest.approx(
-      find(results, 'constant', 'sigma_scale').figures['test']['nll'], rel=1e-2)
+  learned, constant = (
+      find(results, sigma, 'sigma_scale').figures['test']['nll']
+      for sigma in ('learned', 'constant'))
+  assert learned == pytest.approx(constant, rel=1e-2)
 
 
 def test_a_constant_sigma_follows_no_distance(results):

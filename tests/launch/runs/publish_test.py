@@ -44,7 +44,7 @@ def predictions(confidence, is_correct):
 
 @pytest.fixture
 def write(model, data, tmp_path, monkeypatch):
-  """(target, confidences and correctness on validation, the same on test) -> manifest."""
+  """(target, confidence and correctness on validation, on test) -> manifest."""
   def write(target, validation, test):
     workdir = Workdir(tmp_path)
     workdir.start('--seed=7\n', data.fingerprint, None)

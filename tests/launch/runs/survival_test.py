@@ -42,7 +42,7 @@ def stop(process, randomness, signal_number, waits_for, seconds):
 
 
 def finish(process):
-  """Waits for the end of a run, which must be a good one, and gives all that it said."""
+  """Waits for the good end of a run, and gives all that it said."""
   said, _ = process.communicate()
   assert process.returncode == 0, said
   return said
@@ -64,8 +64,8 @@ def curves(workdir):
   read = {}
   for directory in sorted((workdir / 'tensorboard').iterdir()):
     events = plugin_event_accumulator.EventAccumulator(
-        str(directory), tensor_size_guidance={
-            name: 0 for name in ('scalars', 'images', 'histograms')})
+        str(directory), tensor_size_guidance=dict.fromkeys(
+            ('scalars', 'images', 'histograms'), 0))
     events.Reload()
     read[directory.name] = {
         tag: [(event.step, event.tensor_proto.SerializeToString())
