@@ -172,7 +172,8 @@ def test_weights_that_diverged_behind_a_finite_loss_are_not_saved(
 
 def read(directory):
   events = plugin_event_accumulator.EventAccumulator(
-      str(directory), tensor_size_guidance=dict.fromkeys(('scalars', 'images', 'histograms'), 0))
+      str(directory), tensor_size_guidance=dict.fromkeys(
+          ('scalars', 'images', 'histograms'), 0))
   events.Reload()
   return {tag: {event.step: tf.make_ndarray(event.tensor_proto)
                 for event in events.Tensors(tag)}
