@@ -25,14 +25,15 @@ def test_replicas_share_batches_that_they_divide(size, num_replicas):
       tf.data.Dataset.from_tensors(tf.zeros([size, 2])), num_replicas)
 
 
+# Functions: TensorFlow must be idle while modules are imported.
 @pytest.mark.parametrize('batches, problem', [
-    (tf.data.Dataset.from_tensors(tf.zeros([6, 2])), 'share 6 episodes or images'),
-    (tf.data.Dataset.from_tensors(tf.zeros([2])).batch(8), 'drop_remainder=True'),
-    (tf.zeros([8, 2]), 'drop_remainder=True'),
+    (lambda: tf.data.Dataset.from_tensors(tf.zeros([6, 2])), 'share 6 episodes'),
+    (lambda: tf.data.Dataset.from_tensors([0.0, 0.0]).batch(8), 'drop_remainder=True'),
+    (lambda: tf.zeros([8, 2]), 'drop_remainder=True'),
 ])
 def test_batches_without_equal_parts_are_refused(batches, problem):
   with pytest.raises(UserError, match=problem):
-    checks.require_equal_parts(batches, 4)
+    checks.require_equal_parts(batches(), 4)
 
 
 @pytest.mark.parametrize('shape, num_shots, problem', [

@@ -115,8 +115,9 @@ def test_sigterm_saves_first_and_has_an_exit_code_of_its_own(command, tmp_path):
   saved, = (tmp_path / 'checkpoints').iterdir()
   with np.load(saved) as file:
     position = json.loads(str(file['facts']))
-    # That many batches it has seen, and so many updates are in its weights.
-    assert position['epoch'] == 0 and 0 < position['step'] < 1000
+    # That many batches it has seen, and so many updates are in its weights; none if
+    # the signal came before the first.
+    assert position['epoch'] == 0 and 0 <= position['step'] < 1000
     assert int(file['optimizer/0']) == position['step']
 
 
@@ -126,14 +127,16 @@ def test_twenty_kills_in_a_row(command, tmp_path):
   randomness = random.Random(seed)
   arguments = ['--epochs=8', '--steps_per_epoch=30', '--checkpoint_every=3steps']
   finish(start(command, tmp_path / 'expected', *arguments))
+  # However busy the machine is, kills come in all parts of a run.
+  seconds = json.loads((tmp_path / 'expected/metrics.json').read_text())['seconds'] / 2
   kills, runs, log = 0, 0, [f'seed {seed}']
   while kills < 20:
     workdir = tmp_path / f'run{runs}'
     process = start(command, workdir, *arguments)
     if randomness.random() < 0.2:  # While it begins.
-      said = stop(process, randomness, signal.SIGKILL, ['WARNING', 'Epoch'], 12)
+      said = stop(process, randomness, signal.SIGKILL, ['WARNING', 'Epoch'], 2 * seconds)
     else:
-      said = stop(process, randomness, signal.SIGKILL, ['Epoch', *RESUMING], 6)
+      said = stop(process, randomness, signal.SIGKILL, ['Epoch', *RESUMING], seconds)
     log.append(f'run{runs} {process.returncode} {said.strip().splitlines()[-1:]}')
     if process.returncode == 0:
       runs += 1  # It was quicker; the next kills are for another one.
