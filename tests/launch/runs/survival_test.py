@@ -134,7 +134,8 @@ def test_twenty_kills_in_a_row(command, tmp_path):
     workdir = tmp_path / f'run{runs}'
     process = start(command, workdir, *arguments)
     if randomness.random() < 0.2:  # While it begins.
-      said = stop(process, randomness, signal.SIGKILL, ['WARNING', 'Epoch'], 2 * seconds)
+      said = stop(
+          process, randomness, signal.SIGKILL, ['WARNING', 'Epoch'], 2 * seconds)
     else:
       said = stop(process, randomness, signal.SIGKILL, ['Epoch', *RESUMING], seconds)
     log.append(f'run{runs} {process.returncode} {said.strip().splitlines()[-1:]}')
