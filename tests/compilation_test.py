@@ -84,7 +84,7 @@ def lowered(function, spec):
 
 
 @pytest.mark.parametrize('encoder, size', [
-    ('mlp', 8), ('vgg11', 32), ('resnet50', 16),
+    ('mlp', 8), ('vgg11', 32), pytest.param('resnet50', 16, marks=pytest.mark.slow),
     pytest.param('thin_resnet', 16, marks=pytest.mark.slow)])
 def test_every_encoder_is_lowered_to_xla(encoder, size):
   dataset = random_data.make('cifar10', 100, size)

@@ -13,10 +13,6 @@ from dble_tf.baselines import deep_ensemble
 from dble_tf.confidence import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
-from dble_tf.training import strategies
-
-# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
-strategies.virtual_devices(4)
 
 IMAGE_SHAPE = (2, 2, 1)
 NUM_CLASSES = 4

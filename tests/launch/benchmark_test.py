@@ -2,12 +2,15 @@ import json
 import os
 import subprocess
 
+import pytest
+
 from launch import benchmark
 from launch.benchmarks import measurements
 from launch.cli import flagfiles
 from launch.settings import choices
 
 
+@pytest.mark.slow
 def test_requested_parts_are_measured_written_and_shown(launch, tmp_path):
   process = launch(
       'benchmark', '--encoder=mlp', '--rounds=1', '--parts=training',

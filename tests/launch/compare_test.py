@@ -87,6 +87,7 @@ def test_an_unknown_method_is_named_with_those_there_are(launch, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
   try:
@@ -106,6 +107,7 @@ def test_ctrl_c_ends_the_comparison_and_not_one_run_of_it(command, tmp_path):
   assert '[2 of 2]' not in output
 
 
+@pytest.mark.slow
 def test_sigterm_is_passed_on_and_the_same_command_continues_the_run(command, tmp_path):
   arguments = ['compare', *SHORT, '--epochs=3', '--methods=vanilla', '--seeds=1',
                f'--workdir={tmp_path}']

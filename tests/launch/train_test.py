@@ -294,6 +294,7 @@ def test_a_diverging_run_stops_and_says_so(train_digits, tmp_path):
   assert not (tmp_path / 'run' / 'metrics.json').exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_half_written_and_the_run_can_be_repeated(
     command, train_digits, tmp_path):
   workdir = tmp_path / 'run'

@@ -6,9 +6,6 @@ from dble_tf import DBLE
 from dble_tf.errors import UserError
 from dble_tf.training import strategies
 
-# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
-strategies.virtual_devices(4)
-
 CONNECTED = (
     'experimental_connect_to_cluster', 'initialize_tpu_system', 'TPUStrategy')
 

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 
 def test_seconds_and_memory_are_reported(launch):
   process = launch(
@@ -13,6 +15,7 @@ def test_seconds_and_memory_are_reported(launch):
   assert 2**27 < report['peak_memory'] < 2**35
 
 
+@pytest.mark.slow
 def test_memory_of_the_process_that_starts_it_does_not_count(launch):
   ballast = bytearray(2 * 2**30)  # Held in memory once it is written to.
   ballast[::4096] = b'x' * len(ballast[::4096])

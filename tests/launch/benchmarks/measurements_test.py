@@ -1,13 +1,9 @@
 import pytest
 
 from dble_tf.errors import UserError
-from dble_tf.training import strategies
 from launch.benchmarks import measurements
 from launch.benchmarks import random_data
 from launch.settings import experiment
-
-# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
-strategies.virtual_devices(4)
 
 
 @pytest.fixture(scope='module')

@@ -9,15 +9,11 @@ import tensorflow as tf
 from absl import flags
 
 from dble_tf.data import load
-from dble_tf.training import strategies
 from launch.runs import build
 from launch.runs import methods
 from launch.settings import choices
 from launch.settings import devices
 from launch.settings import experiment
-
-# While tests are collected: TensorFlow cannot divide the CPU once it is at work.
-strategies.virtual_devices(4)
 
 
 def test_flags_choose_the_strategy():
