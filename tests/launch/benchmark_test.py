@@ -26,6 +26,7 @@ def test_requested_parts_are_measured_written_and_shown(launch, tmp_path):
   assert '1.00 of vanilla' in table and 'medians of 1 round,' in table
 
 
+@pytest.mark.slow
 def test_it_runs_outside_of_the_checkout(command, tmp_path):
   process = subprocess.run(
       **{**command('benchmark', '--encoder=mlp', '--rounds=1', '--parts=centers'),

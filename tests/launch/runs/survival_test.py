@@ -92,6 +92,7 @@ def assert_the_same_run(workdir, expected):
   assert not left
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_continues_to_the_same_bits(finished, command, tmp_path):
   randomness = random.Random()
   every = '--checkpoint_every=2steps'
