@@ -3,6 +3,9 @@
 Each builder returns a `keras.Model` that standardizes raw uint8 images itself, so
 that training, evaluation and serving all take unprocessed images. Any other
 `keras.Model` that maps a batch of inputs to vectors can be used in their place.
+
+`dim` is the size D of the representation, `weight_decay` the factor of each kernel in
+its own gradient, and `width` a factor on the filters or units of every other layer.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +34,8 @@ class PerImageStandardization(layers.Layer):
 
 
 def mlp(
-    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
+    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4,
+    width: float = 1.0,
 ) -> keras.Model:
   """A hidden layer of 512 ReLU units and a linear layer of `dim` units."""
   regularizer = _regularizer(weight_decay)
@@ -40,14 +44,16 @@ def mlp(
           keras.Input(image_shape, dtype='uint8'),
           PerImageStandardization(),
           layers.Flatten(),
-          layers.Dense(512, activation='relu', kernel_regularizer=regularizer),
+          layers.Dense(_scaled(512, width), activation='relu',
+                       kernel_regularizer=regularizer),
           layers.Dense(dim, kernel_regularizer=regularizer),
       ],
       name='mlp')
 
 
 def vgg11(
-    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
+    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4,
+    width: float = 1.0,
 ) -> keras.Model:
   """VGG-11: eight 3x3 convolutions with batch norm and ReLU, five max-poolings.
 
@@ -57,18 +63,17 @@ def vgg11(
   _check_image_size('vgg11', image_shape, smallest=32)
   inputs = keras.Input(image_shape, dtype='uint8')
   x = PerImageStandardization()(inputs)
-  for filters in (64, 'pool', 128, 'pool', 256, 256, 'pool', 512, 512, 'pool',
-                  512, dim, 'pool'):
-    if filters == 'pool':
-      x = layers.MaxPooling2D(2)(x)
-    else:
-      x = _convolution(x, filters, 3, 1, weight_decay)
-      x = layers.ReLU()(x)
+  for stage in ((64,), (128,), (256, 256), (512, 512), (512, None)):
+    for filters in stage:
+      filters = _scaled(filters, width) if filters else dim
+      x = layers.ReLU()(_convolution(x, filters, 3, 1, weight_decay))
+    x = layers.MaxPooling2D(2)(x)
   return keras.Model(inputs, layers.GlobalAveragePooling2D()(x), name='vgg11')
 
 
 def thin_resnet(
-    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
+    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4,
+    width: float = 1.0,
 ) -> keras.Model:
   """The bottleneck ResNet of the paper's released code, which starts at 16 filters.
 
@@ -76,22 +81,24 @@ def thin_resnet(
   and 0.9 million parameters; from 64 pixels four stages of 3, 4, 6 and 3 blocks
   behind a 3x3 max-pooling of stride 1, and 1.5 million parameters. Every stage but
   the first halves the resolution. Global average pooling follows, and a linear layer
-  if the last stage, 256 or 512 filters wide, is not `dim` wide.
+  if the last stage, 256 or 512 filters wide at width 1, is not `dim` wide.
   """
   _check_image_size('thin_resnet', image_shape, smallest=16)
   large = min(image_shape[:2]) >= 64
   inputs = keras.Input(image_shape, dtype='uint8')
   x = PerImageStandardization()(inputs)
-  x = layers.ReLU()(_convolution(x, 16, 3, 1, weight_decay))
+  filters = _scaled(16, width)
+  x = layers.ReLU()(_convolution(x, filters, 3, 1, weight_decay))
   if large:
     x = layers.MaxPooling2D(3, strides=1, padding='same')(x)
-  x = _stages(x, 16, (3, 4, 6, 3) if large else (8, 8, 8), weight_decay)
+  x = _stages(x, filters, (3, 4, 6, 3) if large else (8, 8, 8), weight_decay)
   return keras.Model(
       inputs, _pooled(x, dim, weight_decay), name='thin_resnet')
 
 
 def resnet50(
-    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4
+    image_shape: Sequence[int], dim: int = 512, weight_decay: float = 5e-4,
+    width: float = 1.0,
 ) -> keras.Model:
   """ResNet-50 (He et al., 2016, Table 1) with the usual stem for small images.
 
@@ -101,14 +108,16 @@ def resnet50(
   max-pooling (3x3 of stride 2): the first stage works at 32x32 pixels both for CIFAR
   and for the 64x64 images of Tiny ImageNet. Global average pooling follows, and a
   linear layer if `dim` is not 2048. It has 23.5 million parameters without that layer.
+  All of this is at width 1.
   """
   _check_image_size('resnet50', image_shape, smallest=16)
   inputs = keras.Input(image_shape, dtype='uint8')
   x = PerImageStandardization()(inputs)
-  x = layers.ReLU()(_convolution(x, 64, 3, 1, weight_decay))
+  filters = _scaled(64, width)
+  x = layers.ReLU()(_convolution(x, filters, 3, 1, weight_decay))
   if min(image_shape[:2]) >= 64:
     x = layers.MaxPooling2D(3, strides=2, padding='same')(x)
-  x = _stages(x, 64, (3, 4, 6, 3), weight_decay)
+  x = _stages(x, filters, (3, 4, 6, 3), weight_decay)
   return keras.Model(inputs, _pooled(x, dim, weight_decay), name='resnet50')
 
 
@@ -130,6 +139,10 @@ def synchronize_batch_norm(encoder: keras.Model) -> None:
       layer.synchronized = True
     elif isinstance(layer, keras.Model):
       synchronize_batch_norm(layer)
+
+
+def _scaled(filters: int, width: float) -> int:
+  return max(1, round(filters * width))
 
 
 def _regularizer(weight_decay: float) -> keras.regularizers.Regularizer:

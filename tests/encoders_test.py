@@ -63,6 +63,35 @@ def test_thin_resnet_has_bottleneck_blocks_for_its_image_size(size, blocks, widt
   assert len(layers_of(model, keras.layers.Conv2D)) == 1 + 3 * blocks + stages
 
 
+def test_width_scales_every_layer_but_the_last():
+  dense = layers_of(encoders.mlp([8, 8, 1], 24, width=0.5), keras.layers.Dense)
+  assert [layer.units for layer in dense] == [256, 24]
+  model = encoders.vgg11([32, 32, 3], 24, width=0.5)
+  assert [layer.filters for layer in layers_of(model, keras.layers.Conv2D)] == [
+      32, 64, 128, 128, 256, 256, 256, 24]
+  assert model.name == 'vgg11'
+
+
+@pytest.mark.parametrize('name, stem, last', [
+    ('thin_resnet', 8, 128), ('resnet50', 32, 1024)])
+def test_width_scales_all_stages_before_the_linear_layer(name, stem, last):
+  model = encoders.ENCODERS[name]([32, 32, 3], width=0.5)
+  assert [layer.filters // 2 for layer in layers_of(
+      built(name, 32), keras.layers.Conv2D)] == [
+          layer.filters for layer in layers_of(model, keras.layers.Conv2D)]
+  assert layers_of(model, keras.layers.Conv2D)[0].filters == stem
+  linear, = layers_of(model, keras.layers.Dense)
+  assert linear.kernel.shape == (last, 512)
+  as_wide = encoders.ENCODERS[name]([32, 32, 3], last, width=0.5)
+  assert not layers_of(as_wide, keras.layers.Dense)
+
+
+def test_filters_are_rounded_and_at_least_one():
+  units = lambda width: layers_of(
+      encoders.mlp([2, 2, 1], 3, width=width), keras.layers.Dense)[0].units
+  assert [units(width) for width in (0.3, 1e-9, 1.5)] == [154, 1, 768]
+
+
 def trainable_parameters(model):
   return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 

@@ -13,7 +13,8 @@ _GRADIENT_NORM = 1.0
 def encoder(values: flags.FlagValues, dataset: Dataset) -> keras.Model:
   """f_theta with fresh weights."""
   result = encoders.ENCODERS[values.encoder](
-      dataset.image_shape, values.representation_size, values.weight_decay)
+      dataset.image_shape, values.representation_size, values.weight_decay,
+      values.width)
   if values.synchronized_batch_norm:
     encoders.synchronize_batch_norm(result)
   return result

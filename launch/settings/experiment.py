@@ -52,7 +52,7 @@ def _define_data(values):
 
 
 def _define_model(values):
-  _, enum, integer, _, boolean, *_ = _definers(values)
+  _, enum, integer, real, boolean, _, validator = _definers(values)
   with group('model', values):
     enum('method', 'dble', list(choices.METHODS),
          'dble, or a method that it is compared with; all see the same number of '
@@ -62,6 +62,10 @@ def _define_model(values):
          'paper names ResNet-50.')
     integer('representation_size', 512, "D: size of the encoder's output.",
             lower_bound=1)
+    real('width', 1.0, 'Factor on the number of filters, or hidden units, of every '
+         'layer of the encoder but the last.')
+    validator('width', lambda width: 0 < width < math.inf,
+              'give a finite number above 0')
     enum('confidence_training', 'errors', choices.CONFIDENCE_TRAINING,
          'dble: the queries that the confidence model g_phi learns from, those that '
          'are misclassified or all.')

@@ -63,8 +63,9 @@ def test_plain_training_sees_as_many_images_per_step_as_episodes_hold(digits):
 
 def test_the_model_has_the_sizes_of_the_flags(digits):
   model = build.build_model(
-      parse('--representation_size=32', '--num_samples=7'), digits)
+      parse('--representation_size=32', '--num_samples=7', '--width=0.25'), digits)
   assert model.encoder.output_shape == (None, 32)
+  assert model.encoder.layers[-2].units == 128
   assert model.noise.shape == (7, 32)
 
 
