@@ -24,6 +24,7 @@ from dble_tf.data import Split
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 from dble_tf.serving.export import export
+from dble_tf.training import schedules  # noqa: F401 (registers WarmUp)
 
 __version__ = '0.2.0'
 __all__ = [

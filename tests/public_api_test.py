@@ -77,6 +77,7 @@ print([name for name in {SLOW_TO_IMPORT} if name in set(sys.modules) - before])
   assert printed.stdout.strip() == '[]'
 
 
-@pytest.mark.parametrize('name', ['DBLE', 'ConfidenceModel', 'Vanilla', 'TrustScore'])
+@pytest.mark.parametrize('name', [
+    'DBLE', 'ConfidenceModel', 'Vanilla', 'TrustScore', 'WarmUp'])
 def test_keras_finds_the_classes_of_saved_models(name):
   assert keras.saving.get_registered_object(f'dble_tf>{name}') is not None

@@ -5,6 +5,7 @@ from absl import flags
 
 from dble_tf import encoders
 from dble_tf.data import Dataset
+from dble_tf.training import schedules
 
 _MOMENTUM = 0.9
 _GRADIENT_NORM = 1.0
@@ -22,14 +23,23 @@ def encoder(values: flags.FlagValues, dataset: Dataset) -> keras.Model:
 
 def optimizer(
     values: flags.FlagValues, initial_rate: float) -> keras.optimizers.Optimizer:
-  """SGD with momentum and a step decay, gradients clipped variable by variable."""
+  """SGD with momentum and a schedule, gradients clipped variable by variable."""
+  return keras.optimizers.SGD(
+      _schedule(values, initial_rate), momentum=_MOMENTUM, clipnorm=_GRADIENT_NORM)
+
+
+def _schedule(values, initial_rate):
+  """The learning rate of each step, or a constant."""
   steps = values.epochs * values.steps_per_epoch
   boundaries = [round(float(at) * steps) for at in values.decay_at]
-  rates = [initial_rate * 0.1**i for i in range(len(boundaries) + 1)]
-  rate = keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
-  return keras.optimizers.SGD(
-      rate if boundaries else initial_rate, momentum=_MOMENTUM,
-      clipnorm=_GRADIENT_NORM)
+  rate = initial_rate
+  if values.schedule == 'cosine':
+    rate = keras.optimizers.schedules.CosineDecay(initial_rate, steps)
+  elif boundaries:
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+        boundaries, [initial_rate * 0.1**i for i in range(len(boundaries) + 1)])
+  warm_up_steps = round(values.warmup * steps)
+  return schedules.WarmUp(rate, warm_up_steps) if warm_up_steps else rate
 
 
 def num_shots(values: flags.FlagValues) -> int | None:

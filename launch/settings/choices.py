@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 DATASETS = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'cifar100', 'tiny_imagenet')
 ENCODERS = ('mlp', 'vgg11', 'thin_resnet', 'resnet50')
+SCHEDULES = ('step', 'cosine')
 EPISODES = ('support_query', 'leave_one_out')
 CONFIDENCE_TRAINING = ('errors', 'all')
 SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')

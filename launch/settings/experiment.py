@@ -97,10 +97,15 @@ def _define_training(values):
     real('learning_rate', 0.1, 'Initial learning rate of theta.', lower_bound=0)
     real('confidence_learning_rate', 0.1, 'Initial learning rate of phi.',
          lower_bound=0)
-    strings('decay_at', ['0.5', '0.75'], 'Fractions of the training at which both '
-            'learning rates are divided by 10.')
+    enum('schedule', 'step', choices.SCHEDULES, 'step: both learning rates are divided '
+         'by 10 at --decay_at; cosine: they fall to 0 along half a cosine.')
+    strings('decay_at', ['0.5', '0.75'], 'Schedule step: fractions of the training at '
+            'which both learning rates are divided by 10.')
     validator('decay_at', _are_increasing_fractions, 'give increasing fractions '
               'between 0 and 1, such as --decay_at=0.5,0.75')
+    real('warmup', 0.0, 'Fraction of the training over which both learning rates rise '
+         'linearly to those of the schedule.', lower_bound=0)
+    validator('warmup', lambda warmup: warmup < 1, 'give a number below 1')
     real('weight_decay', 5e-4, 'Weight decay of the kernels of encoder and confidence '
          'model.', lower_bound=0)
     for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):

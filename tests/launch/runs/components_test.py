@@ -32,6 +32,26 @@ def test_without_decay_the_rate_is_constant():
   np.testing.assert_allclose(rates(optimizer, (0, 10_000)), 0.1, rtol=1e-6)
 
 
+def test_a_cosine_falls_to_zero_over_the_whole_training():
+  optimizer = components.optimizer(
+      parse('--epochs=10', '--steps_per_epoch=10', '--schedule=cosine'), 0.2)
+  np.testing.assert_allclose(
+      rates(optimizer, (0, 25, 50, 75, 100)),
+      [0.2, 0.1 * (1 + 0.5**0.5), 0.1, 0.1 * (1 - 0.5**0.5), 0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize('arguments, expected', [
+    (['--decay_at=0.5'], [0.02, 0.1, 0.2, 0.2, 0.02]),
+    (['--decay_at='], [0.02, 0.1, 0.2, 0.2, 0.2]),
+    (['--schedule=cosine'],
+     [0.02, 0.05 * (1 + np.cos(0.04 * np.pi)), 0.1 * (1 + np.cos(0.09 * np.pi)), 0.1,
+      0.1 * (1 + np.cos(0.99 * np.pi))])])
+def test_rates_rise_over_the_warm_up_of_any_schedule(arguments, expected):
+  values = parse('--epochs=10', '--steps_per_epoch=10', '--warmup=0.1', *arguments)
+  np.testing.assert_allclose(
+      rates(components.optimizer(values, 0.2), (0, 4, 9, 50, 99)), expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize('arguments, expected', [
     (['--episode=support_query', '--num_shots=7'], 7),
     (['--episode=leave_one_out', '--num_shots=7'], None)])

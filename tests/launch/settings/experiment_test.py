@@ -47,7 +47,7 @@ def test_flag_files_ask_for_the_scaling_that_was_found_better(name, scaling):
 @pytest.mark.parametrize('argument', [
     '--num_shots=0', '--num_queries=0', '--num_ways=1', '--epochs=0',
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
-    '--width=0', '--width=nan',
+    '--width=0', '--width=nan', '--schedule=linear', '--warmup=1', '--warmup=-0.1',
     '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
     '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
