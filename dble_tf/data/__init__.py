@@ -25,6 +25,9 @@ def load(
     data_dir: str | os.PathLike | None = None,
     validation_size: int = 0,
     seed: int = 0,
+    *,
+    threshold_size: int = 0,
+    train_size: int | None = None,
 ) -> Dataset:
   """Loads a data set into memory, downloading it first if necessary.
 
@@ -32,8 +35,12 @@ def load(
     name: a key of `AUGMENTATION_POLICIES`.
     data_dir: the directory of TensorFlow Datasets; its default if None. Not used for
       digits, which come with scikit-learn.
-    validation_size: number of training images to hold out as the validation split.
-    seed: random seed for that split.
+    validation_size: number of training images to hold out, stratified by class.
+    seed: random seed for the division into splits; the test split is always the same.
+    threshold_size: number of the held-out images that are the threshold split; the
+      others are the validation split.
+    train_size: number of the remaining training images to keep, stratified by class;
+      all if None.
   """
   if name not in AUGMENTATION_POLICIES:
     raise UserError(
@@ -49,4 +56,4 @@ def load(
     train, test, class_names = tfds_arrays.load_arrays(name, data_dir)
   return from_arrays(
       train, test, class_names, validation_size, seed,
-      AUGMENTATION_POLICIES[name])
+      AUGMENTATION_POLICIES[name], threshold_size=threshold_size, train_size=train_size)

@@ -1,4 +1,4 @@
-"""The `Dataset` class: three splits of raw uint8 images and their class ids."""
+"""The `Dataset` class: four splits of raw uint8 images and their class ids."""
 
 import dataclasses
 import functools
@@ -40,11 +40,14 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-  """Train, validation and test splits with their class names and augmentation.
+  """Splits with their class names and augmentation; no image is in two of them.
 
   Attributes:
     train: images that theta, phi and the class centers are fitted on.
-    validation: a stratified part of the original training set; may be empty.
+    validation: held-out training images that everything else is fitted and chosen on,
+      but for thresholds; may be empty.
+    threshold: held-out training images that thresholds are chosen on, and nothing
+      else; may be empty.
     test: images used for evaluation only.
     class_names: one name per class id.
     augmentation_policy: a key of `augmentation.POLICIES`, for training images.
@@ -52,6 +55,7 @@ class Dataset:
 
   train: Split
   validation: Split
+  threshold: Split
   test: Split
   class_names: tuple[str, ...]
   augmentation_policy: str = 'none'
@@ -121,7 +125,7 @@ class Dataset:
     It differs if a pixel, a label, a class name, the order of the images or the
     division into splits does.
     """
-    splits = (self.train, self.validation, self.test)
+    splits = (self.train, self.validation, self.threshold, self.test)
     # The header delimits what follows, so that no two data sets give the same bytes.
     header = {
         'class_names': self.class_names,
@@ -141,17 +145,27 @@ def from_arrays(
     validation_size: int = 0,
     seed: int = 0,
     augmentation_policy: str = 'none',
+    *,
+    threshold_size: int = 0,
+    train_size: int | None = None,
 ) -> Dataset:
   """Makes a data set from NumPy arrays.
+
+  The held-out images depend on `validation_size`, `threshold_size` and `seed`, not on
+  `train_size`; a larger `train_size` adds images to those of a smaller one. Every
+  part has an image of each class.
 
   Args:
     train: images [n, H, W, C] or [n, H, W] uint8 and class ids [n] in 0..M-1.
     test: the same for the test split.
     class_names: M names; the class ids if None.
-    validation_size: number of training images to hold out as the validation split,
-      stratified by class.
-    seed: random seed for that split.
+    validation_size: number of training images to hold out, stratified by class.
+    seed: random seed for the division into splits.
     augmentation_policy: a key of `augmentation.POLICIES`, for training images.
+    threshold_size: number of the held-out images that are the threshold split,
+      stratified by class; the others are the validation split.
+    train_size: number of the remaining training images to keep, stratified by class;
+      all if None.
   """
   train, test = _split('train', *train), _split('test', *test)
   num_classes = int(train.class_ids.max()) + 1
@@ -171,9 +185,14 @@ def from_arrays(
       raise UserError(
           f'The {name} split has class id {split.class_ids.max()}, but there are '
           f'only {len(class_names)} classes. Number classes from 0 and name each.')
-  train, validation = _hold_out(train, validation_size, seed)
+  train, held_out = _hold_out(
+      train, validation_size, seed, 'training', 'validation_size')
+  validation, threshold = _hold_out(
+      held_out, threshold_size, seed, 'validation',
+      'threshold_size, which is a part of validation_size')
   return Dataset(
-      train, validation, test, tuple(map(str, class_names)), augmentation_policy)
+      _reduced(train, train_size, seed), validation, threshold, test,
+      tuple(map(str, class_names)), augmentation_policy)
 
 
 def _split(name, images, class_ids):
@@ -195,25 +214,51 @@ def _split(name, images, class_ids):
   return Split(images, class_ids.astype(np.int32))
 
 
-def _hold_out(train, size, seed):
-  """Splits off `size` training images, stratified by class."""
+def _hold_out(split, size, seed, kind, setting):
+  """Divides images into the remaining and the `size` held-out ones, class by class."""
   if size == 0:
-    return train, Split(train.images[:0], train.class_ids[:0])
-  counts = np.bincount(train.class_ids)
+    return split, _part(split, slice(0))
+  counts = np.bincount(split.class_ids)
   num_classes = int((counts > 0).sum())
-  if not num_classes <= size <= len(train) - num_classes:
+  if not num_classes <= size <= len(split) - num_classes:
     raise UserError(
-        f'Cannot hold out {size} of {len(train)} training images of {num_classes} '
+        f'Cannot hold out {size} of {len(split)} {kind} images of {num_classes} '
         'classes: both splits need at least one image per class. Change '
-        'validation_size.')
-  if counts[counts > 0].min() < 2:
+        f'{setting}.')
+  rare = np.flatnonzero(counts == 1)
+  if not rare.size:
+    from sklearn import model_selection  # Slow to import.
+    parts = [_part(split, np.sort(indices))
+             for indices in model_selection.train_test_split(
+                 np.arange(len(split)), test_size=size, random_state=seed,
+                 stratify=split.class_ids)]
+    rare = np.setdiff1d(
+        split.class_ids, np.intersect1d(*(part.class_ids for part in parts)))
+  if rare.size:
     raise UserError(
-        f'Class {int(np.argmax(counts == 1))} has a single training image, which '
-        'cannot be in both splits. Set validation_size to 0 or remove the class.')
-  from sklearn import model_selection  # Slow to import.
-  kept, held_out = (
-      np.sort(indices) for indices in model_selection.train_test_split(
-          np.arange(len(train)), test_size=size, random_state=seed,
-          stratify=train.class_ids))
-  return (Split(train.images[kept], train.class_ids[kept]),
-          Split(train.images[held_out], train.class_ids[held_out]))
+        f'Class {rare[0]} has {counts[rare[0]]} of {len(split)} {kind} images, too few '
+        f'for both splits to have one if {size} are held out. Change {setting}, or '
+        'remove the class.')
+  return parts
+
+
+def _reduced(train, size, seed):
+  """Keeps `size` images, of each class in proportion and at least one."""
+  if size is None:
+    return train
+  classes = np.unique(train.class_ids)
+  if not len(classes) <= size <= len(train):
+    raise UserError(
+        f'Cannot train on {size} of the {len(train)} images of {len(classes)} classes '
+        'that are left for training: it takes at least one image per class, and at '
+        'most all of them. Change train_size.')
+  # Shuffles each class and spreads it evenly over 0..1; what comes first is kept.
+  rng, places = np.random.default_rng(seed), np.empty(len(train))
+  for class_id in classes:
+    members = rng.permutation(np.flatnonzero(train.class_ids == class_id))
+    places[members] = np.arange(len(members)) / len(members)
+  return _part(train, np.sort(np.argsort(places, kind='stable')[:size]))
+
+
+def _part(split, indices):
+  return Split(split.images[indices], split.class_ids[indices])

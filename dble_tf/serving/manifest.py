@@ -81,13 +81,13 @@ def _abstention(content):
     yield f'`accept` is true if `confidence` is at least {content["threshold"]:.6g}.'
   if abstention:
     (kind, target), = abstention['target'].items()
-    yield (f'This was chosen on validation images for a {kind} of {100 * target:g} %'
+    yield (f'This was chosen on the threshold images for a {kind} of {100 * target:g} %'
            + ('.' if abstention['is_met'] else
               ', which no threshold reaches: nothing is accepted.'))
     yield ''
     yield '| images | accepted (coverage) | wrong among accepted (risk) |'
     yield '|---|---|---|'
-    for split in ('validation', 'test'):
+    for split in ('threshold', 'validation', 'test'):
       if split in abstention:
         judged = abstention[split]
         risk = ('–' if judged['risk'] is None else f'{100 * judged["risk"]:.2f} %')

@@ -68,7 +68,7 @@ def threshold(
   if not len(confidence):
     raise UserError(
         'A threshold is chosen on images that the encoder was not trained on, but '
-        'there are none: pass answers on a validation split.')
+        'there are none: pass answers on a threshold split.')
   if not np.isfinite(confidence).all():
     raise UserError('Non-finite confidences: training has diverged.')
   # Distinct confidences, highest first, and the answers accepted down to each.

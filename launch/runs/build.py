@@ -20,9 +20,10 @@ def make_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
 
 
 def load_dataset(values: flags.FlagValues) -> data.Dataset:
-  """The data of the flags, with their validation split."""
+  """The data of the flags, divided as they say."""
   return data.load(
-      values.dataset, values.data_dir, values.validation_size, values.seed)
+      values.dataset, values.data_dir, values.validation_size, values.split_seed,
+      threshold_size=values.threshold_size or 0, train_size=values.train_size)
 
 
 def make_training_data(

@@ -21,10 +21,12 @@ def target(values: flags.FlagValues, dataset: Dataset) -> thresholds.Target:
   """The target of the flags; refuses one that these data cannot give."""
   result = thresholds.Target(values.target_risk, values.target_coverage)
   result.check()
-  if result.is_given and not len(dataset.validation):
+  if result.is_given and not len(dataset.threshold):
     raise UserError(
-        '--target_risk and --target_coverage need images that the encoder was not '
-        'trained on: hold some out with --validation_size.')
+        '--target_risk and --target_coverage need images that nothing else was fitted '
+        'or chosen on, and this run has none: '
+        + ('train with --threshold_size, or with the target.'
+           if len(dataset.validation) else 'hold some out with --validation_size.'))
   return result
 
 
@@ -44,18 +46,18 @@ def write(
     dataset: with the splits of the run.
     settings: the run's flags.
     target: what the threshold is chosen for.
-    predictions: by split, test and validation.
+    predictions: by split: test, validation and threshold.
   """
   judged = {name: (split['label'] == split['true_label'], split['confidence'])
             for name, split in predictions.items()}
-  threshold = thresholds.threshold(target, *judged.get('validation', ([], [])))
+  threshold = thresholds.threshold(target, *judged.get('threshold', ([], [])))
   facts = {
       **report.facts(settings),
       'dataset': settings.dataset,
       'data_fingerprint': workdir.read_data()['fingerprint'],
       'flags': workdir.config.read_text().splitlines(),
       'metrics': {name: evaluation.figures(split)
-                  for name, split in predictions.items()},
+                  for name, split in predictions.items() if name != 'threshold'},
   }
   if target.is_given:
     facts['abstention'] = {
@@ -70,7 +72,8 @@ def write(
       model, workdir.export, dataset, name=experiment.name(settings),
       threshold=threshold, facts=facts)
   if threshold == thresholds.NOTHING:
-    print(f'No threshold keeps the risk at {target.risk:g} on the validation images: '
-          'the export accepts nothing.', file=sys.stderr)
+    print(f'No threshold keeps the risk at {target.risk:g} on the '
+          f'{len(dataset.threshold)} images of --threshold_size: the export accepts '
+          'nothing.', file=sys.stderr)
   if not warm_up.is_possible():
     print(warm_up.MISSING, file=sys.stderr)

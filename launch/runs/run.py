@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -21,6 +22,7 @@ from dble_tf.training import strategies
 from ..cli import invocation
 from ..settings import choices
 from ..settings import experiment
+from ..settings import targets
 from . import build
 from . import components
 from . import fitting
@@ -29,6 +31,7 @@ from . import report
 from .workdir import Workdir
 
 _REPLACE = 'or --overwrite to replace it'
+_REPORTED = ('test', 'validation')  # The splits that figures are computed on.
 
 
 def train(values: flags.FlagValues, names: list[str]) -> None:
@@ -42,6 +45,7 @@ def train(values: flags.FlagValues, names: list[str]) -> None:
     tf.config.experimental.enable_op_determinism()
   workdir = Workdir(values.workdir or f'runs/{experiment.name(values)}')
   workdir.check()
+  values = experiment.resolved(values, targets.are_given(values))
   config = experiment.config(values, names)
   if _is_finished(values, workdir, config):
     workdir.require_data(build.load_dataset(values).fingerprint, _REPLACE)
@@ -94,7 +98,7 @@ def evaluate(values: flags.FlagValues) -> None:
       before = workdir.read_metrics()
       facts.update({name: before[name] for name in ('images', 'seconds', 'replicas')
                     if name in before})
-    representations = _represent(model, dataset, settings.batch_size)
+    representations = _represent(model, dataset, settings.batch_size, _REPORTED)
     report.write(
         workdir, model, representations, _predict(model, representations), facts)
   report.show(workdir)
@@ -170,7 +174,7 @@ def _run(values, model, dataset, trained_run, target, workdir, store, newest):
   predictions = _predict(model, representations)
   publish.write(workdir, model, dataset, values, target, predictions)
   facts = report.facts(values)
-  report.write(workdir, model, representations, predictions, {
+  report.write(workdir, model, _reported(representations), _reported(predictions), {
       **facts,
       'images': facts['steps'] * components.images_per_step(values, dataset),
       'seconds': seconds,
@@ -178,13 +182,17 @@ def _run(values, model, dataset, trained_run, target, workdir, store, newest):
 
 
 def _represent(
-    model: Classifier, dataset: Dataset, batch_size: int
+    model: Classifier, dataset: Dataset, batch_size: int,
+    names: Sequence[str] = (*_REPORTED, 'threshold'),
 ) -> dict[str, Representations]:
-  """Encodes the splits that figures are reported on."""
+  """Encodes splits, but for empty ones."""
+  splits = {name: getattr(dataset, name) for name in names}
   return {name: model.represent(split.batches(batch_size), _verbose())
-          for name, split in (
-              ('test', dataset.test), ('validation', dataset.validation))
-          if len(split)}
+          for name, split in splits.items() if len(split)}
+
+
+def _reported(by_split):
+  return {name: by_split[name] for name in _REPORTED if name in by_split}
 
 
 def _predict(model, representations):

@@ -37,7 +37,7 @@ def _define_run(values):
   string, _, integer, *_ = _definers(values)
   with group('run', values):
     string('experiment', None, 'Name of the experiment (default: the data set).')
-    integer('seed', 0, 'Seed of weights, episodes, noise and the validation split.',
+    integer('seed', 0, 'Seed of weights, batches, episodes and noise.',
             lower_bound=0, upper_bound=2**31 - 1)
 
 
@@ -48,6 +48,13 @@ def _define_data(values):
     string('data_dir', None, "Directory of TFDS' data sets (default: that of TFDS).")
     integer('validation_size', 0, 'Training images held out, class by class, for '
             'validation.', lower_bound=0)
+    integer('threshold_size', None, 'Part of --validation_size that chooses the '
+            'threshold of --target_risk or --target_coverage, and nothing else '
+            '(default: half of it where a target is given, else none).', lower_bound=0)
+    integer('train_size', None, 'Training images, class by class, of those that are '
+            'not held out (default: all).', lower_bound=1)
+    integer('split_seed', 0, 'Seed of the division of the training images, the same '
+            'for runs of every --seed.', lower_bound=0, upper_bound=2**31 - 1)
     integer('batch_size', 500, 'Batch size outside training.', lower_bound=1)
 
 
@@ -157,13 +164,27 @@ def name(values: flags.FlagValues) -> str:
   return values.experiment or values.dataset
 
 
+def resolved(
+    values: flags.FlagValues, has_target: bool = False) -> flags.FlagValues:
+  """The flags with the defaults that depend on others: what `config` is made of.
+
+  Args:
+    values: the flags.
+    has_target: whether a threshold is to be chosen.
+  """
+  if values.threshold_size is not None:
+    return values
+  return changed(
+      values, threshold_size=values.validation_size // 2 if has_target else 0)
+
+
 def config(values: flags.FlagValues, names: list[str]) -> str:
   """The settings that identify a run, as a flag file.
 
   Settings of other methods and the place of the data are left out.
 
   Args:
-    values: the run's flags.
+    values: the run's flags, resolved.
     names: what `define_flags` returned.
   """
   own = {flag for method in choices.METHODS.values() for flag in method.own_flags}

@@ -67,13 +67,11 @@ def _write(values, names, root, requested, tried) -> list[epath.Path]:
 
 
 def _require_same_data(runs: Sequence[RowRun]) -> None:
-  """Refuses runs of one seed, which fixes the splits, on different data."""
-  first = {}
-  for member in runs:
-    fingerprint = member.workdir.read_data()['fingerprint']
-    other, expected = first.setdefault(member.seed, (member, fingerprint))
-    if fingerprint != expected:
+  """Refuses runs on different data; their splits do not depend on their seeds."""
+  fingerprints = [member.workdir.read_data()['fingerprint'] for member in runs]
+  for member, fingerprint in zip(runs, fingerprints):
+    if fingerprint != fingerprints[0]:
       raise UserError(
-          f'{other.workdir.path} and {member.workdir.path} were trained on different '
+          f'{runs[0].workdir.path} and {member.workdir.path} were trained on different '
           'data and cannot share a table: remove one of them, and run this command '
           'again with the right --data_dir.')

@@ -38,7 +38,8 @@ class RowRun:
     self.seed = seed
     self.workdir = Workdir(root / f'{row}-{seed}')
     own_values = experiment.changed(
-        values, **{'method': row, **ROWS[row].settings, 'seed': seed})
+        experiment.resolved(values),
+        **{'method': row, **ROWS[row].settings, 'seed': seed})
     self.config = experiment.config(own_values, names)
     self._other_arguments = devices.arguments(values)
     if values.data_dir:

@@ -22,6 +22,16 @@ def test_seeds_change_validation_and_leave_test_unchanged():
   np.testing.assert_array_equal(first.test.images, second.test.images)
 
 
+def test_digits_are_divided_as_asked():
+  data = load('digits', validation_size=300, threshold_size=100, train_size=500)
+  assert [len(split) for split in (
+      data.train, data.validation, data.threshold, data.test)] == [500, 200, 100, 597]
+  whole = load('digits', validation_size=300, threshold_size=100)
+  assert len(whole.train) == 900
+  np.testing.assert_array_equal(data.threshold.images, whole.threshold.images)
+  np.testing.assert_array_equal(data.validation.images, whole.validation.images)
+
+
 def test_an_unknown_name_lists_the_known_ones():
   with pytest.raises(UserError, match="'cifar'.*digits, mnist, .*cifar10"):
     load('cifar')

@@ -45,7 +45,52 @@ def test_the_seed_decides_what_is_held_out_and_never_touches_test():
 
 def test_without_validation_the_train_split_is_complete():
   data = splits.from_arrays(TRAIN, TEST)
-  assert len(data.train) == 400 and len(data.validation) == 0
+  assert len(data.train) == 400 and len(data.validation) == len(data.threshold) == 0
+  assert data.threshold.images.shape == (0, 1, 2, 1)
+
+
+def test_held_out_images_are_for_validation_or_for_thresholds():
+  whole = splits.from_arrays(TRAIN, TEST, validation_size=40)
+  data = splits.from_arrays(TRAIN, TEST, validation_size=40, threshold_size=12)
+  np.testing.assert_array_equal(np.bincount(data.threshold.class_ids), [6, 3, 3])
+  np.testing.assert_array_equal(np.bincount(data.validation.class_ids), [14, 7, 7])
+  together = np.concatenate([numbers(data.validation), numbers(data.threshold)])
+  np.testing.assert_array_equal(np.sort(together), numbers(whole.validation))
+  np.testing.assert_array_equal(numbers(data.train), numbers(whole.train))
+  for split in (data.validation, data.threshold):
+    np.testing.assert_array_equal(split.class_ids, TRAIN[1][numbers(split)])
+  again, other = (splits.from_arrays(
+      TRAIN, TEST, validation_size=40, threshold_size=12, seed=seed) for seed in (0, 1))
+  np.testing.assert_array_equal(numbers(data.threshold), numbers(again.threshold))
+  assert not np.array_equal(numbers(data.threshold), numbers(other.threshold))
+
+
+def test_a_part_of_the_training_images_is_kept_class_by_class():
+  arguments = {'validation_size': 40, 'threshold_size': 12}
+  whole = splits.from_arrays(TRAIN, TEST, **arguments)
+  # 180, 90 and 90 images are left. One of each class comes first; the next ones of
+  # classes 1 and 2 come with the third of class 0, which is before them in the data.
+  for size, counts in ((3, [1, 1, 1]), (5, [3, 1, 1]), (40, [20, 10, 10]),
+                       (358, [179, 90, 89]), (360, [180, 90, 90])):
+    data = splits.from_arrays(TRAIN, TEST, train_size=size, **arguments)
+    np.testing.assert_array_equal(np.bincount(data.train.class_ids), counts)
+    np.testing.assert_array_equal(data.train.class_ids, TRAIN[1][numbers(data.train)])
+    assert set(numbers(data.train)) <= set(numbers(whole.train))
+    for name in ('validation', 'threshold', 'test'):
+      np.testing.assert_array_equal(
+          numbers(getattr(data, name)), numbers(getattr(whole, name)))
+
+
+def test_the_seed_decides_what_is_kept_and_more_images_include_the_fewer():
+  kept = lambda size, seed=0: set(numbers(splits.from_arrays(
+      TRAIN, TEST, train_size=size, seed=seed).train))
+  assert kept(50) == kept(50) != kept(50, seed=1)
+  assert kept(10) < kept(50) < kept(399) < kept(400) == set(range(400))
+
+
+def test_rare_classes_stay_in_a_part_of_the_training_images():
+  data = splits.from_arrays(arrays([97, 1, 2]), arrays([1, 1, 1]), train_size=10)
+  np.testing.assert_array_equal(np.bincount(data.train.class_ids), [8, 1, 1])
 
 
 def test_batches_hold_every_example_once_in_order():
@@ -75,7 +120,18 @@ def test_images_without_a_channel_axis_get_one():
     ({'validation_size': 2}, 'at least one image per class'),
     ({'validation_size': 399}, 'at least one image per class'),
     ({'train': arrays([9, 1]), 'test': arrays([1, 1]), 'validation_size': 4},
-     'Class 1 has a single training image'),
+     'Class 1 has 1 of 10 training images.*Change validation_size, or remove'),
+    ({'train': arrays([96, 4]), 'test': arrays([1, 1]), 'validation_size': 5},
+     'Class 1 has 4 of 100 training images, too few .* if 5 are held out'),
+    ({'validation_size': 40, 'threshold_size': 2},
+     'hold out 2 of 40 validation images .* at least one image per class.*Change '
+     'threshold_size, which is a part of validation_size'),
+    ({'validation_size': 40, 'threshold_size': 38}, 'at least one image per class'),
+    ({'threshold_size': 10}, 'hold out 10 of 0 validation images'),
+    ({'train': arrays([90, 10]), 'test': arrays([1, 1]), 'validation_size': 10,
+      'threshold_size': 5}, 'Class 1 has 1 of 10 validation images'),
+    ({'train_size': 2}, 'train on 2 of the 400 images of 3 classes.*one image per'),
+    ({'train_size': 361, 'validation_size': 40}, '361 of the 360.*Change train_size'),
 ])
 def test_invalid_data_is_refused(change, message):
   with pytest.raises(UserError, match=message):
@@ -149,7 +205,7 @@ def test_training_batches_resume_at_any_step():
 def test_vectors_can_stand_in_for_images():
   class_ids = np.arange(12, dtype=np.int32) % 3
   split = splits.Split(np.eye(12, dtype=np.float32), class_ids)
-  data = splits.Dataset(split, split, split, ('a', 'b', 'c'))
+  data = splits.Dataset(split, split, split, split, ('a', 'b', 'c'))
   (step,) = taken(data.episodes(1, 2), 1)
   assert step.shape == (1, 3, 3, 12)
   rows = step.argmax(axis=-1)[0] % 3
@@ -183,6 +239,8 @@ def changed(array, place, value):
     {'class_names': ['a', 'b', 'd']},
     {'class_names': ['ab', '', 'c']},
     {'validation_size': 41},
+    {'threshold_size': 20},
+    {'train_size': 300},
     {'seed': 1},
 ])
 def test_the_fingerprint_changes_with_any_content(change):
@@ -194,7 +252,9 @@ def test_the_fingerprint_changes_with_any_content(change):
 def test_the_fingerprint_tells_splits_apart():
   data = splits.from_arrays(TRAIN, TEST, validation_size=40)
   swapped = dataclasses.replace(data, validation=data.test, test=data.validation)
-  assert data.fingerprint != swapped.fingerprint
+  moved = dataclasses.replace(
+      data, validation=data.threshold, threshold=data.validation)
+  assert len({data.fingerprint, swapped.fingerprint, moved.fingerprint}) == 3
   # The boundary moves between two splits; the sequence of images stays the same.
   a, b = (dataclasses.replace(
       data, validation=splits.Split(TEST[0][:cut], TEST[1][:cut]),

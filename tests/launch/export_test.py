@@ -21,7 +21,7 @@ def test_a_finished_run_is_exported_again_with_a_threshold(finished, launch, tmp
       '1', '2']
   manifest = json.loads((workdir / 'export/digits/2/manifest.json').read_text())
   assert manifest['abstention']['target'] == {'coverage': 0.8}
-  assert manifest['abstention']['validation']['coverage'] == pytest.approx(0.8)
+  assert manifest['abstention']['threshold']['coverage'] == pytest.approx(0.8)
   assert manifest['metrics']['test'] == pytest.approx(
       json.loads((workdir / 'metrics.json').read_text())['test'], rel=1e-4)
   assert '--experiment=digits' in manifest['flags'] and manifest['seed'] == 0

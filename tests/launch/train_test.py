@@ -97,7 +97,8 @@ def test_the_manifest_has_the_figures_of_the_report(finished):
   manifest = read(workdir / 'export/digits/1/manifest.json')
   for split in ('test', 'validation'):
     assert manifest['metrics'][split] == metrics[split]
-  assert manifest['data_fingerprint'] == load('digits', validation_size=200).fingerprint
+  data = load('digits', validation_size=300, threshold_size=100)
+  assert manifest['data_fingerprint'] == data.fingerprint
 
 
 def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
@@ -126,7 +127,7 @@ def test_validation_is_of_the_model_that_is_exported(finished):
 
 def test_centers_come_from_the_training_split(finished):
   model = keras.models.load_model(finished[0] / 'model.keras')
-  train = load('digits', validation_size=200).train
+  train = load('digits', validation_size=300).train
   h = model.encoder.predict(train.images, verbose=0)
   np.testing.assert_allclose(
       model.centers, [h[train.class_ids == c].mean(axis=0) for c in range(10)],
@@ -175,7 +176,7 @@ def test_plain_training_goes_the_same_way(plain):
   np.testing.assert_allclose(
       served['confidence'], predictions['confidence'], rtol=1e-4)
   manifest = read(plain / 'export/digits/1/manifest.json')
-  assert manifest['abstention']['validation']['coverage'] == pytest.approx(0.5)
+  assert manifest['abstention']['threshold']['coverage'] == pytest.approx(0.5)
   assert manifest['abstention']['test']['coverage'] == served['accept'].numpy().mean()
 
 
@@ -192,7 +193,7 @@ def test_a_new_process_loads_models_with_the_package_alone(finished, plain):
 def test_a_run_that_cannot_stand_in_for_training_is_refused(
     method, message, finished, train_digits, tmp_path):
   done = train_digits(
-      tmp_path / 'run', f'--method={method}', f'--trained_run={finished[0]}')
+      tmp_path / 'run', f'--method={method}', f'--trained_runs={finished[0]}')
   assert done.returncode == 1
   assert message in done.stderr
   assert not (tmp_path / 'run').exists()
@@ -202,7 +203,8 @@ def test_a_run_that_cannot_stand_in_for_training_is_refused(
 def test_a_method_that_needs_held_out_images_says_so_before_any_work(
     method, train_digits, tmp_path):
   done = train_digits(
-      tmp_path / 'run', f'--method={method}', '--validation_size=0')
+      tmp_path / 'run', f'--method={method}', '--validation_size=0',
+      '--threshold_size=0')
   assert done.returncode == 1
   assert ('--scaling=none' in done.stderr) == (method == 'dble')
   assert '--validation_size' in done.stderr
@@ -210,7 +212,9 @@ def test_a_method_that_needs_held_out_images_says_so_before_any_work(
 
 
 def test_without_validation_a_run_is_finished_all_the_same(train_digits, tmp_path):
-  done = train_digits(tmp_path, '--validation_size=0', '--scaling=none', '--epochs=1')
+  done = train_digits(
+      tmp_path, '--validation_size=0', '--threshold_size=0', '--scaling=none',
+      '--epochs=1')
   assert done.returncode == 0, done.stderr
   assert 'validation' not in read(tmp_path / 'metrics.json')
   assert 'sigma as learned, not scaled' in done.stdout
@@ -268,7 +272,11 @@ def test_overwriting_replaces_the_run(finished, train_digits, tmp_path):
     (['--num_ways=11'], '11-way episodes need 11 classes'),
     (['--encoder=vgg11'], 'vgg11 needs images of at least 32x32'),
     (['--validation_size=3'], 'Cannot hold out 3 of 1200'),
-    (['--target_risk=0.1', '--validation_size=0', '--scaling=none'], 'hold some out'),
+    (['--threshold_size=295'], 'Cannot hold out 295 of 300 validation images'),
+    (['--train_size=901'], 'Cannot train on 901 of the 900'),
+    (['--target_risk=0.1', '--validation_size=0', '--threshold_size=0',
+      '--scaling=none'], 'hold some out'),
+    (['--target_risk=0.1', '--threshold_size=0'], 'train with --threshold_size'),
 ])
 def test_a_bad_setting_is_named_before_any_work(
     arguments, message, train_digits, tmp_path):

@@ -11,7 +11,8 @@ FACTS = {'model': 'pets', 'version': 3, 'class_names': ['ant', 'bee'],
          'threshold': 0.75, 'warm_up_requests': 6}
 ABSTENTION = {
     'target': {'risk': 0.01}, 'is_met': True,
-    'validation': {'risk': 0.005, 'coverage': 0.9, 'images': 2000},
+    'threshold': {'risk': 0.005, 'coverage': 0.9, 'images': 2000},
+    'validation': {'risk': 0.0, 'coverage': 0.5, 'images': 300},
     'test': {'risk': 0.0125, 'coverage': 0.875, 'images': 10000}}
 
 
@@ -65,8 +66,9 @@ def test_risk_and_coverage_are_stated(directory):
   content, text = read(directory, abstention=ABSTENTION)
   assert content['threshold'] == 0.75 and content['abstention'] == ABSTENTION
   assert '`confidence` is at least 0.75' in text and 'a risk of 1 %.' in text
-  assert '| validation, 2,000 | 90.00 % | 0.50 % |' in text
-  assert '| test, 10,000 | 87.50 % | 1.25 % |' in text
+  assert ('| threshold, 2,000 | 90.00 % | 0.50 % |\n'
+          '| validation, 300 | 50.00 % | 0.00 % |\n'
+          '| test, 10,000 | 87.50 % | 1.25 % |\n') in text
 
 
 def test_a_threshold_that_accepts_all_or_nothing_is_stated(directory):
@@ -75,9 +77,9 @@ def test_a_threshold_that_accepts_all_or_nothing_is_stated(directory):
   assert 'true for every answer' in everything and 'no target' not in everything
   judged = {'risk': None, 'coverage': 0.0, 'images': 5}
   nothing = read(directory, threshold=2.0, abstention={
-      'target': {'risk': 0.01}, 'is_met': False, 'validation': judged})[1]
+      'target': {'risk': 0.01}, 'is_met': False, 'threshold': judged})[1]
   assert 'nothing is accepted' in nothing
-  assert '| validation, 5 | 0.00 % | – |' in nothing
+  assert '| threshold, 5 | 0.00 % | – |' in nothing
 
 
 def test_missing_warm_up_requests_are_stated(directory):

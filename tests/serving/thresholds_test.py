@@ -90,7 +90,7 @@ def test_impossible_targets_are_refused(target, message):
 
 
 def test_missing_or_non_finite_confidences_are_refused():
-  with pytest.raises(UserError, match='validation split'):
+  with pytest.raises(UserError, match='threshold split'):
     thresholds.threshold(Target(risk=0.1), np.array([], bool), np.array([]))
   with pytest.raises(UserError, match='diverged'):
     thresholds.threshold(Target(risk=0.1), np.array([True]), np.array([np.nan]))

@@ -19,10 +19,15 @@ def digits():
 
 
 def test_data_are_those_of_the_flags(monkeypatch):
-  monkeypatch.setattr(data, 'load', lambda *arguments: arguments)
+  monkeypatch.setattr(
+      data, 'load', lambda *arguments, **others: (arguments, others))
   values = parse(
-      '--dataset=mnist', '--data_dir=here', '--validation_size=7', '--seed=3')
-  assert build.load_dataset(values) == ('mnist', 'here', 7, 3)
+      '--dataset=mnist', '--data_dir=here', '--validation_size=7', '--split_seed=3',
+      '--threshold_size=2', '--train_size=50', '--seed=9')
+  assert build.load_dataset(values) == (
+      ('mnist', 'here', 7, 3), {'threshold_size': 2, 'train_size': 50})
+  assert build.load_dataset(parse('--dataset=mnist', '--seed=9')) == (
+      ('mnist', None, 0, 0), {'threshold_size': 0, 'train_size': None})
 
 
 def test_episodes_have_all_classes_unless_told_otherwise(digits):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -21,7 +22,7 @@ def data():
   class_ids = np.arange(9) % 3
   return datasets.from_arrays(
       (tiny.IMAGES, class_ids), (tiny.IMAGES[:6], class_ids[:6]), tiny.CLASS_NAMES,
-      validation_size=3)
+      validation_size=6, threshold_size=3)
 
 
 @pytest.fixture(scope='module')
@@ -44,26 +45,30 @@ def predictions(confidence, is_correct):
 
 @pytest.fixture
 def write(model, data, tmp_path, monkeypatch):
-  """(target, confidence and correctness on validation, on test) -> manifest."""
-  def write(target, validation, test):
+  """(target, confidence and correctness by split) -> manifest."""
+  def write(target, **judged):
     workdir = Workdir(tmp_path)
     workdir.start('--seed=7\n', data.fingerprint, None)
     monkeypatch.setattr(evaluation, 'figures', lambda predictions: {'accuracy': 0.5})
     publish.write(
         workdir, model, data, parse('--experiment=my run', '--seed=7'), target,
-        {'test': predictions(*test), 'validation': predictions(*validation)})
+        {name: predictions(*split) for name, split in judged.items()})
     return json.loads((tmp_path / 'export/my_run/1/manifest.json').read_text())
   return write
 
 
-def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, data, capsys):
-  manifest = write(Target(risk=0.4), ([0.9, 0.8, 0.2], [True, True, False]),
-                   ([0.95, 0.7, 0.6, 0.1], [True, False, True, True]))
+def test_the_threshold_is_chosen_on_its_own_images_and_judged_on_all(
+    write, data, capsys):
+  manifest = write(
+      Target(risk=0.4), threshold=([0.9, 0.8, 0.2], [True, True, False]),
+      validation=([0.99, 0.98], [False, False]),
+      test=([0.95, 0.7, 0.6, 0.1], [True, False, True, True]))
   # (0 + 1) / (2 + 1) is within 0.4, (1 + 1) / (3 + 1) is not; halfway is 0.5.
   assert manifest['threshold'] == pytest.approx(0.5)
   assert manifest['abstention'] == {
       'target': {'risk': 0.4}, 'is_met': True,
-      'validation': {'risk': 0.0, 'coverage': pytest.approx(2 / 3), 'images': 3},
+      'threshold': {'risk': 0.0, 'coverage': pytest.approx(2 / 3), 'images': 3},
+      'validation': {'risk': 1.0, 'coverage': 1.0, 'images': 2},
       'test': {'risk': pytest.approx(1 / 3), 'coverage': 0.75, 'images': 4}}
   assert manifest['class_names'] == list(tiny.CLASS_NAMES)
   assert (manifest['seed'], manifest['flags']) == (7, ['--seed=7'])
@@ -77,17 +82,18 @@ def test_the_threshold_is_chosen_on_validation_and_judged_on_test(write, data, c
 
 def test_a_risk_that_cannot_be_held_accepts_nothing_and_says_so(write, capsys):
   some = ([0.9, 0.8], [True, True])
-  manifest = write(Target(risk=0.01), some, some)
+  manifest = write(Target(risk=0.01), threshold=some, test=some)
   assert manifest['threshold'] > 1 and not manifest['abstention']['is_met']
   assert manifest['abstention']['test'] == {'risk': None, 'coverage': 0.0, 'images': 2}
-  assert 'accepts nothing' in capsys.readouterr().err
+  told = capsys.readouterr().err
+  assert 'on the 3 images of --threshold_size' in told and 'accepts nothing' in told
 
 
 def test_without_a_target_or_the_serving_api_all_is_accepted(
     write, capsys, monkeypatch):
   monkeypatch.setattr(warm_up, 'is_possible', lambda: False)
   some = ([0.9, 0.8], [True, True])
-  manifest = write(Target(), some, some)
+  manifest = write(Target(), validation=some, test=some)
   assert manifest['threshold'] == 0 and 'abstention' not in manifest
   assert 'pip install tensorflow-serving-api' in capsys.readouterr().err
 
@@ -100,10 +106,13 @@ def test_targets_come_from_the_flags(data):
     publish.target(parse('--target_risk=0.1', '--target_coverage=0.9'), data)
 
 
-def test_a_target_without_held_out_images_is_refused(data):
-  empty = datasets.Dataset(
-      data.train, datasets.Split(data.test.images[:0], data.test.class_ids[:0]),
-      data.test, data.class_names)
-  with pytest.raises(UserError, match='--validation_size'):
-    publish.target(parse('--target_risk=0.1'), empty)
-  assert not publish.target(parse(), empty).is_given
+def test_a_target_without_images_for_its_threshold_is_refused(data):
+  none = datasets.Split(data.test.images[:0], data.test.class_ids[:0])
+  for change, remedy in (
+      ({'threshold': none}, 'train with --threshold_size, or with the target'),
+      ({'threshold': none, 'validation': none},
+       'hold some out with --validation_size')):
+    changed = dataclasses.replace(data, **change)
+    with pytest.raises(UserError, match=f'this run has none: {remedy}'):
+      publish.target(parse('--target_risk=0.1'), changed)
+    assert not publish.target(parse(), changed).is_given

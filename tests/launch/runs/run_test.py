@@ -1,5 +1,6 @@
 """Runs within this process on a few small images in a directory."""
 
+import json
 import os
 import signal
 
@@ -14,6 +15,7 @@ from launch.runs import fitting
 from launch.runs import publish
 from launch.runs.time_left import TimeLeft
 from launch.runs.workdir import Workdir
+from launch.settings import experiment
 from tests import in_process
 
 NUM_TRAIN, NUM_VALIDATION, NUM_TEST = 60, 12, 30
@@ -39,7 +41,8 @@ def load_images(values):
     return datasets.from_arrays(
         *((arrays[f'{split}_images'], arrays[f'{split}_class_ids'])
           for split in ('train', 'test')),
-        validation_size=values.validation_size, seed=values.seed)
+        validation_size=values.validation_size, seed=values.split_seed,
+        threshold_size=values.threshold_size, train_size=values.train_size)
 
 
 @pytest.fixture
@@ -132,7 +135,7 @@ def test_overwriting_continues_what_it_began(unfinished, train):
 
 
 @pytest.mark.parametrize('method', ['dble', 'trust_score'])
-def test_validation_and_test_images_are_encoded_once_at_the_end(
+def test_images_outside_training_are_encoded_once_at_the_end(
     method, images, train, monkeypatch):
   sizes, represented = [], []
   encode, represent, fit = Classifier.encode, Classifier.represent, fitting.train
@@ -159,8 +162,54 @@ def test_validation_and_test_images_are_encoded_once_at_the_end(
   monkeypatch.setattr(fitting, 'train', forgotten)
   done = train(images, f'--method={method}', '--target_coverage=0.9')
   assert done.returncode == 0, done.stderr
-  assert represented == [NUM_TEST, NUM_VALIDATION]
+  # Half of the images that were held out choose the threshold.
+  assert represented == [NUM_TEST, NUM_VALIDATION // 2, NUM_VALIDATION // 2]
   assert sum(sizes) == NUM_TEST + NUM_VALIDATION
+
+
+def test_a_run_records_the_images_of_its_threshold_and_chooses_on_them_later(
+    images, train, workdir):
+  done = train(images, '--target_coverage=0.5')
+  assert done.returncode == 0, done.stderr
+  assert '--threshold_size=6\n' in workdir.config.read_text()
+  assert train(images, '--target_coverage=0.5').returncode == 0  # The same run.
+  done = in_process.export(f'--workdir={workdir.path}', '--target_coverage=0.9')
+  assert done.returncode == 0, done.stderr
+  for version, coverage in ((1, 0.5), (2, 1.0)):  # 0.9 of six images is all of them.
+    manifest = json.loads(
+        (workdir.export / f'mnist/{version}/manifest.json').read_text())
+    judged = manifest['abstention']
+    assert judged['threshold'] == {
+        'risk': judged['threshold']['risk'], 'coverage': coverage, 'images': 6}
+    assert (judged['validation']['images'], judged['test']['images']) == (6, NUM_TEST)
+    assert set(manifest['metrics']) == {'test', 'validation'}
+  assert 'threshold' not in workdir.read_metrics()
+
+
+def test_a_run_without_images_for_a_threshold_cannot_be_exported_with_a_target(
+    images, train, workdir):
+  assert train(images).returncode == 0
+  assert '--threshold_size=0\n' in workdir.config.read_text()
+  done = in_process.export(f'--workdir={workdir.path}', '--target_risk=0.1')
+  assert done.returncode == 1
+  assert 'train with --threshold_size, or with the target' in done.stderr
+  done = train(images, '--target_risk=0.1')  # It would hold other images out.
+  assert done.returncode == 1 and 'other settings' in done.stderr
+
+
+def test_runs_of_other_seeds_and_training_sizes_hold_the_same_images_out(images):
+  def load(*arguments):
+    return load_images(experiment.parse([
+        f'--data_dir={images}', '--validation_size=12', '--threshold_size=6',
+        *arguments]))
+
+  data = load()
+  assert load('--seed=1').fingerprint == data.fingerprint
+  part = load('--train_size=30')
+  assert (len(data.train), len(part.train)) == (NUM_TRAIN, 30)
+  np.testing.assert_array_equal(part.validation.images, data.validation.images)
+  np.testing.assert_array_equal(part.threshold.images, data.threshold.images)
+  assert load('--split_seed=1').fingerprint != data.fingerprint
 
 
 def assert_refused_and_left_alone(workdir, path, *commands):
@@ -217,11 +266,11 @@ def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
     images, train, workdir, tmp_path):
   base = tmp_path / 'vanilla'
   assert train(images, f'--workdir={base}').returncode == 0
-  arguments = ['--method=temperature_scaling', f'--trained_run={base}']
+  arguments = ['--method=temperature_scaling', f'--trained_runs={base}']
   write_images(images, seed=1)
   done = train(images, *arguments)
   assert done.returncode == 1
-  assert 'data differ' in done.stderr and 'leave --trained_run out' in done.stderr
+  assert 'data differ' in done.stderr and 'leave --trained_runs out' in done.stderr
   assert not workdir.path.exists()
   write_images(images)
   done = train(images, *arguments)
@@ -230,3 +279,22 @@ def test_a_trained_network_is_taken_where_settings_and_data_are_the_same(
   mine, others = workdir.read_metrics(), Workdir(base).read_metrics()
   assert mine['test']['accuracy'] == others['test']['accuracy']
   assert mine['seconds'] > others['seconds']  # Training is part of its cost.
+
+
+def test_an_ensemble_answers_with_the_mean_of_the_networks_that_it_takes(
+    images, train, workdir, tmp_path):
+  runs = [Workdir(tmp_path / f'vanilla-{seed}') for seed in (0, 1)]
+  for seed, run in enumerate(runs):
+    assert train(images, f'--workdir={run.path}', f'--seed={seed}').returncode == 0
+  done = train(images, '--method=deep_ensemble', '--ensemble_size=2', '--seed=7',
+               f'--trained_runs={",".join(str(run.path) for run in runs)}')
+  assert done.returncode == 0, done.stderr
+  assert 'Epoch' not in done.stdout
+  pixels = load_images(experiment.of_run(workdir.config, images)).test.images
+  each = [run.load_model().predict(pixels, verbose=0) for run in runs]
+  ensemble = workdir.load_model().predict(pixels, verbose=0)
+  np.testing.assert_allclose(
+      ensemble['probabilities'],
+      np.mean([answers['probabilities'] for answers in each], axis=0), rtol=1e-5)
+  assert workdir.read_metrics()['seconds'] > sum(
+      run.read_metrics()['seconds'] for run in runs)

@@ -49,7 +49,8 @@ def test_flag_files_ask_for_the_scaling_that_was_found_better(name, scaling):
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
     '--width=0', '--width=nan', '--schedule=linear', '--warmup=1', '--warmup=-0.1',
     '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
-    '--validation_size=-1', '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
+    '--validation_size=-1', '--threshold_size=-1', '--train_size=0', '--split_seed=-1',
+    '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
     '--confidence_training=held_out', '--normalize_confidence_input=some',
@@ -96,6 +97,32 @@ def test_settings_of_other_methods_are_not_among_those_of_a_run():
   for name in ('confidence_training', 'normalize_confidence_input', 'scaling'):
     assert name in config('--method=dble')
     assert name not in config('--method=prototypical')
+
+
+@pytest.mark.parametrize('arguments, has_target, size', [
+    (['--validation_size=31'], True, 15), (['--validation_size=31'], False, 0),
+    ([], True, 0), (['--validation_size=31', '--threshold_size=4'], True, 4),
+    (['--validation_size=31', '--threshold_size=4'], False, 4),
+    (['--validation_size=31', '--threshold_size=0'], True, 0)])
+def test_half_of_the_held_out_images_choose_a_threshold_unless_told_otherwise(
+    arguments, has_target, size):
+  values = parse(*arguments)
+  before = values.threshold_size
+  resolved = experiment.resolved(values, has_target)
+  assert resolved.threshold_size == size and values.threshold_size == before
+  assert resolved.validation_size == values.validation_size
+
+
+def test_the_division_of_the_data_is_a_setting_of_a_run():
+  text = config('--dataset=digits')
+  assert '--split_seed=0\n' in text and 'train_size' not in text
+  for argument in ('--split_seed=1', '--train_size=500', '--threshold_size=0'):
+    assert f'{argument}\n' in config('--dataset=digits', argument)
+
+
+def test_digits_have_images_for_a_threshold():
+  values = parse('--flagfile=digits')
+  assert 0 < values.threshold_size < values.validation_size
 
 
 def test_the_place_of_the_data_is_no_setting_of_a_run():

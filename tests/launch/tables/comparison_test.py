@@ -112,6 +112,14 @@ def test_runs_on_different_data_do_not_share_a_table(trained, tmp_path, monkeypa
     compare(tmp_path, '--methods=vanilla,dble', '--seeds=1')
 
 
+def test_runs_of_all_seeds_share_their_data(trained, tmp_path, monkeypatch):
+  compare(tmp_path, '--methods=vanilla', '--seeds=1')
+  train = RowRun.train
+  monkeypatch.setattr(RowRun, 'train', lambda member: train(member, 'changed'))
+  with pytest.raises(UserError, match='vanilla-0 and .*vanilla-1 .* different data'):
+    compare(tmp_path, '--methods=vanilla', '--seeds=2')
+
+
 def test_the_method_is_set_by_rows_alone(trained, tmp_path):
   with pytest.raises(UserError, match='Each row sets --method itself'):
     compare(tmp_path / 'new', '--method=vanilla')

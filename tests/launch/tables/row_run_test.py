@@ -31,6 +31,8 @@ def test_the_ablations_runs_are_of_dble_as_printed(tmp_path):
   assert '--scaling=sigma_scale\n' in config['dble']
   assert '--normalize_confidence_input\n' in config['dble']
   assert all('--seed=7\n' in text for text in config.values())
+  # As `train` records it, which makes the runs the same.
+  assert all('--threshold_size=0\n' in text for text in config.values())
   assert len(set(config.values())) == len(config)
 
 
