@@ -24,9 +24,10 @@ with group('run', FLAGS):
       'overwrite', False, 'Replace a run of other settings, or repeat a finished one.')
   flags.DEFINE_bool(
       'deterministic', False, 'Use only operations that give the same bits every time.')
-  flags.DEFINE_string(
-      'trained_run', None, 'Directory of a finished vanilla run of the same settings, '
-      'whose network temperature_scaling and trust_score take instead of training one.')
+  flags.DEFINE_list(
+      'trained_runs', [], 'Directories of finished vanilla runs of the same settings, '
+      'whose networks are taken instead of training them: one for temperature_scaling '
+      'and trust_score, --ensemble_size of different seeds for deep_ensemble.')
 checkpointing.define_flags(FLAGS)
 _SETTINGS = experiment.define_flags(FLAGS)
 experiment.require_dataset(FLAGS)

@@ -25,7 +25,7 @@ def train(*arguments: str) -> subprocess.CompletedProcess:
   flags.DEFINE_string('workdir', None, '', flag_values=values)
   flags.DEFINE_bool('overwrite', False, '', flag_values=values)
   flags.DEFINE_bool('deterministic', False, '', flag_values=values)
-  flags.DEFINE_string('trained_run', None, '', flag_values=values)
+  flags.DEFINE_list('trained_runs', [], '', flag_values=values)
   names = experiment.define_flags(values)
   for settings in (checkpointing, targets, devices):
     settings.define_flags(values)

@@ -57,6 +57,15 @@ class DeepEnsemble(Classifier):
             self.members, tf.split(h, len(self.members), axis=-1))])
     return likeliest(probabilities / len(self.members))
 
+  def take_trained(self, *others: Vanilla) -> None:
+    """Copies the trained weights of models with the same encoder, one per member."""
+    if len(others) != len(self.members):
+      raise UserError(
+          f'{len(self.members)} members take the weights of as many models; these are '
+          f'{len(others)}.')
+    for member, other in zip(self.members, others):
+      member.take_trained(other)
+
   @property
   def theta(self) -> list[keras.Variable]:
     """The variables of all members."""
@@ -72,7 +81,7 @@ class DeepEnsemble(Classifier):
     kwargs.setdefault(
         'loss', keras.losses.CategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)
-    self.optimizer.build(self.theta)
+    self.build_optimizer()
 
   @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:

@@ -20,12 +20,14 @@ class Method(NamedTuple):
   """What flags need to know of a method.
 
   Attributes:
-    base: the method that trains the same network, whose finished run can replace
+    base: the method that trains the same networks, whose finished runs can replace
       this one's training.
+    num_bases: the flag with the number of such runs, of different seeds; one if None.
     own_flags: flags that matter only to the methods that list them.
   """
 
   base: str | None = None
+  num_bases: str | None = None
   own_flags: tuple[str, ...] = ()
 
 
@@ -38,7 +40,8 @@ METHODS = {
     'label_smoothing': Method(own_flags=('label_smoothing',)),
     'mixup': Method(own_flags=('mixup_alpha',)),
     'trust_score': Method(base='vanilla', own_flags=('sparse_share',)),
-    'deep_ensemble': Method(own_flags=('ensemble_size',)),
+    'deep_ensemble': Method(
+        base='vanilla', num_bases='ensemble_size', own_flags=('ensemble_size',)),
     'vanilla_errors': Method(own_flags=_PHI_FLAGS),
     'prototypical': Method(own_flags=('episode',)),
     'dble': Method(own_flags=(

@@ -104,6 +104,18 @@ def test_sample_weights_are_refused(ensemble, member_data):
     ensemble.train_on_batch(*member_data, np.ones(20))
 
 
+def test_trained_networks_are_taken_one_for_each_member(
+    ensemble, make_encoder, some_data):
+  images, _ = some_data()
+  others = [Vanilla(make_encoder(), 4) for _ in range(3)]
+  ensemble.take_trained(*others)
+  for member, other in zip(ensemble.members, others):
+    np.testing.assert_array_equal(member.predict(images, verbose=0)['probabilities'],
+                                  other.predict(images, verbose=0)['probabilities'])
+  with pytest.raises(UserError, match='3 members .* these are 2'):
+    ensemble.take_trained(*others[:2])
+
+
 def test_all_members_are_counted_and_represented(ensemble, some_data):
   assert len(ensemble.inference_variables) == 3 * 3
   images, _ = some_data()
