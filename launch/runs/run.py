@@ -20,7 +20,6 @@ from dble_tf.training import checkpoints
 from dble_tf.training import strategies
 
 from ..cli import invocation
-from ..settings import choices
 from ..settings import experiment
 from ..settings import targets
 from . import build
@@ -28,6 +27,7 @@ from . import components
 from . import fitting
 from . import publish
 from . import report
+from . import trained_runs
 from .workdir import Workdir
 
 _REPLACE = 'or --overwrite to replace it'
@@ -57,13 +57,13 @@ def train(values: flags.FlagValues, names: list[str]) -> None:
     report.show(workdir)
     return
 
-  trained_run = _trained_run(values, names)
+  taken = trained_runs.find(values, names)
   strategy = build.make_strategy(values)
   jit_compile = strategies.jit_compile(values.jit_compile, strategy)
   keras.utils.set_random_seed(values.seed)
   dataset = build.load_dataset(values)
-  if trained_run:
-    trained_run.require_data(dataset.fingerprint, 'or leave --trained_run out')
+  for trained_run in taken:
+    trained_run.require_data(dataset.fingerprint, 'or leave --trained_runs out')
   target = publish.target(values, dataset)
   with strategy.scope():
     model = build.build_model(values, dataset)
@@ -74,14 +74,14 @@ def train(values: flags.FlagValues, names: list[str]) -> None:
         f'{values.method} is calibrated on images that the encoder was not trained on: '
         'hold some out with --validation_size'
         + (', or use --scaling=none.' if values.method == 'dble' else '.'))
-  if not trained_run:  # Refuses data that the training batches cannot be made of.
+  if not taken:  # Refuses data that the training batches cannot be made of.
     checks.require_equal_parts(
         build.make_training_data(values, dataset), strategy.num_replicas_in_sync)
   with workdir.lock():
     if not _is_finished(values, workdir, config):  # By another process meanwhile.
       store = checkpoints.Checkpoints(workdir.checkpoints, config)
       newest = _begin(values, workdir, config, dataset, store)
-      _run(values, model, dataset, trained_run, target, workdir, store, newest)
+      _run(values, model, dataset, taken, target, workdir, store, newest)
       store.remove()
   report.show(workdir)
 
@@ -153,12 +153,12 @@ def _begin(values, workdir, config, dataset, store):
   return None
 
 
-def _run(values, model, dataset, trained_run, target, workdir, store, newest):
-  """Trains, or takes a trained network; calibrates, saves, exports and evaluates."""
+def _run(values, model, dataset, taken, target, workdir, store, newest):
+  """Trains, or takes trained networks; calibrates, saves, exports and evaluates."""
   start = time.monotonic()
-  if trained_run:
-    start -= trained_run.read_metrics()['seconds']
-    model.take_trained(trained_run.load_model())
+  if taken:
+    start -= sum(run.read_metrics()['seconds'] for run in taken)
+    model.take_trained(*(run.load_model() for run in taken))
   else:
     start -= newest.position.seconds if newest else 0.0
     fitting.train(values, model, dataset, workdir, store, newest)
@@ -203,20 +203,3 @@ def _predict(model, representations):
 
 def _verbose():
   return int(sys.stdout.isatty())
-
-
-def _trained_run(values, names):
-  """The run of --trained_run, if one is given; refuses one that does not fit."""
-  if values.trained_run is None:
-    return None
-  base = choices.METHODS[values.method].base
-  if base is None:
-    raise UserError(f'{values.method} has to be trained: leave --trained_run out.')
-  run = Workdir(values.trained_run)
-  expected = experiment.config(experiment.changed(values, method=base), names)
-  if not (run.is_finished and run.holds(expected)
-          and 'seconds' in run.read_metrics()):
-    raise UserError(
-        f'{run.path} does not hold a finished run of --method={base} with otherwise '
-        'the same settings: leave --trained_run out, or train such a run.')
-  return run
