@@ -16,7 +16,7 @@ dble.export(model, 'export', data)
 # Keras finds the classes of a saved model once their modules have registered them.
 from dble_tf import baselines
 from dble_tf import encoders
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.data import Dataset
 from dble_tf.data import from_arrays
 from dble_tf.data import load

@@ -1,15 +1,16 @@
 """Calibration on held-out representations: pure functions that return fitted numbers.
 
-Phi learns from errors alone the sigma that suits them; a factor alpha on sigma, of the
-smallest NLL, makes it suit all images. The smallest NLL over all classes can still
-leave the label's own confidence too high or too low: a temperature T on the distances
-mends that. Every evaluation samples with the noise of inference, so the search is over
-a smooth function and gives the same result each time.
+Phi learns from errors alone the sigma that suits them; a factor alpha on sigma and a
+temperature T on the distances, of the smallest NLL, make it suit all images. Alpha has
+a weak prior, which decides where images are few. Every evaluation samples with the
+noise of inference, so the search is over a smooth function and gives the same result
+each time.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,23 +20,42 @@ from dble_tf import confidence
 from dble_tf import metrics
 from dble_tf import prototypes
 
-SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')
+SCALINGS = ('fitted', 'none')
 
-_SIGMA_SCALES = np.geomspace(1e-2, 1e2, 17)
+_SIGMA_SCALES = (1e-2, 1e2)
 _TEMPERATURES = (0.05, 20.0)
 _BATCH_DISTANCES = 2**22  # Samples times classes times images at a time: 16 MB.
 _KEPT_DISTANCES = 2**27  # And in all: 512 MB.
-_TINY = np.float32(2**-24)
+
+
+class Prior(NamedTuple):
+  """A normal distribution of log alpha.
+
+  Attributes:
+    center: its median as alpha, which is alpha where there are no held-out images.
+    width: its standard deviation.
+  """
+
+  center: float
+  width: float
+
+  def penalty(self, sigma_scale: float) -> float:
+    """Its negative log density, up to a constant."""
+    return 0.5 * (math.log(sigma_scale / self.center) / self.width)**2
+
+
+# From MNIST with 2,000 training images; launch/results/README.md has its figures.
+PRIOR = Prior(center=0.8, width=0.5)
 
 
 class Fitted(NamedTuple):
   """Numbers fitted on held-out images.
 
   Attributes:
-    sigma_scale: alpha >= 0, the factor on sigma; 0 disables sigma.
-    temperature: T > 0, which distances are divided by.
+    sigma_scale: alpha, the factor on sigma.
+    temperature: T, which distances are divided by.
     nll: of the held-out images with these two.
-    gain: the NLL without sigma and T, less that with those that were searched for.
+    gain: the NLL of distances alone (alpha = 0, T = 1), less that with these two.
     gain_error: the standard error of `gain` over the images.
   """
 
@@ -44,11 +64,6 @@ class Fitted(NamedTuple):
   nll: float
   gain: float
   gain_error: float
-
-  @property
-  def is_significant(self) -> bool:
-    """A gain above its standard error: other images would hardly turn it around."""
-    return self.gain > self.gain_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,20 +117,6 @@ class HeldOut:
     """Their mean."""
     return float(self.nlls(sigma_scale, temperature).mean(dtype=np.float64))
 
-  @functools.cached_property
-  def _labels(self) -> np.ndarray:
-    return prototypes.predicted_labels(
-        prototypes.distances(self.h, self.centers)).numpy()
-
-  def confidence_nll(self, sigma_scale: float, temperature: float = 1.0) -> float:
-    """The mean NLL of the label (Eq. 6) being right or wrong, by its confidence."""
-    confidences = np.take_along_axis(
-        self.probabilities(sigma_scale, temperature), self._labels[:, np.newaxis], 1)
-    # No float32 lies between 1 - _TINY and 1.
-    confidences = np.clip(confidences[:, 0], _TINY, 1 - _TINY).astype(np.float64)
-    return -float(np.mean(np.where(
-        self._labels == self.class_ids, np.log(confidences), np.log1p(-confidences))))
-
 
 @tf.function(reduce_retracing=True)
 def _averaged_probabilities(terms, sigma_scale, temperature):
@@ -123,32 +124,30 @@ def _averaged_probabilities(terms, sigma_scale, temperature):
   return tf.reduce_mean(tf.exp(prototypes.log_likelihoods(distances)), axis=1)
 
 
-def fit(held_out: HeldOut, scaling: str) -> Fitted:
-  """Fits what `scaling` names; what it does not name stays 1.
+def fit(held_out: HeldOut, prior: Prior = PRIOR) -> Fitted:
+  """Fits alpha and T: the smallest NLL, summed over the images, less the log prior.
 
-  With a temperature, alpha is that of the smallest NLL at its best T; then T is fitted
-  to whether labels are right.
+  Alpha lies between 1/100 and 100, T between 1/20 and 20.
   """
-  sigma_scale = temperature = 1.0
-  if scaling == 'sigma_scale':
-    sigma_scale = fit_sigma_scale(held_out.nll)
-  elif scaling == 'sigma_scale_and_temperature':
-    sigma_scale = fit_sigma_scale(lambda scale: _minimize_temperature(
-        functools.partial(held_out.nll, scale)).fun)
-    temperature = float(np.exp(_minimize_temperature(
-        functools.partial(held_out.confidence_nll, sigma_scale)).x))
-  return _judged(held_out, sigma_scale, temperature)
+  from scipy import optimize
+
+  def penalized_nll(logarithms):
+    sigma_scale, temperature = np.exp(logarithms)
+    nll = held_out.nll(sigma_scale, temperature)
+    penalty = prior.penalty(sigma_scale) / len(held_out.h)
+    return nll + penalty if np.isfinite(nll) else np.inf
+
+  start = np.array([math.log(prior.center), 0.0])
+  fitted = optimize.minimize(
+      penalized_nll, start, method='Nelder-Mead',
+      bounds=np.log([_SIGMA_SCALES, _TEMPERATURES]),
+      options={'initial_simplex': start + [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5]],
+               'xatol': 1e-3, 'fatol': 1e-6})
+  return judge(held_out, *map(float, np.exp(fitted.x)))
 
 
-def fit_significant(held_out: HeldOut, scaling: str) -> Fitted:
-  """As `fit`, but disables sigma (alpha = 0, T = 1) without a significant gain."""
-  fitted = fit(held_out, scaling)
-  if scaling == 'none' or fitted.is_significant:
-    return fitted
-  return fitted._replace(sigma_scale=0.0, temperature=1.0, nll=held_out.nll(0.0))
-
-
-def _judged(held_out, sigma_scale, temperature):
+def judge(held_out: HeldOut, sigma_scale: float, temperature: float) -> Fitted:
+  """The NLL with given numbers, and its gain over distances alone."""
   from scipy import stats
 
   nlls = held_out.nlls(sigma_scale, temperature)
@@ -158,28 +157,6 @@ def _judged(held_out, sigma_scale, temperature):
       gain=float(gains.mean()), gain_error=float(stats.sem(gains)))
 
 
-def fit_sigma_scale(nll: Callable[[float], float]) -> float:
-  """Alpha of the smallest NLL: 0, or between 1/100 and 100.
-
-  The best of a few values, then a bounded search between its neighbors.
-  """
-  from scipy import optimize
-
-  tried = {scale: _or_inf(nll(scale)) for scale in (0.0, *map(float, _SIGMA_SCALES))}
-  place = int(np.argmin([tried[scale] for scale in _SIGMA_SCALES]))
-  bounds = np.log(_SIGMA_SCALES[[max(place - 1, 0),
-                                 min(place + 1, len(_SIGMA_SCALES) - 1)]])
-
-  def refined(log_scale):
-    scale = float(np.exp(log_scale))
-    tried[scale] = _or_inf(nll(scale))
-    return tried[scale]
-
-  optimize.minimize_scalar(
-      refined, bounds=bounds, method='bounded', options={'xatol': 1e-2})
-  return min(tried, key=tried.get)
-
-
 def fit_temperature(logits: np.ndarray, class_ids: np.ndarray) -> float:
   """The temperature between 0.05 and 20 of the smallest NLL (Guo et al., 2017).
 
@@ -187,6 +164,7 @@ def fit_temperature(logits: np.ndarray, class_ids: np.ndarray) -> float:
     logits: [n, M]; negative distances are the logits of Eq. 3.
     class_ids: [n].
   """
+  from scipy import optimize
   from scipy import special
 
   logits = np.asarray(logits, np.float64)
@@ -196,18 +174,7 @@ def fit_temperature(logits: np.ndarray, class_ids: np.ndarray) -> float:
     return np.mean(special.logsumexp(logits / temperature, axis=1)
                    - true_logits / temperature)
 
-  return float(np.exp(_minimize_temperature(nll, xatol=1e-6).x))
-
-
-def _minimize_temperature(nll, xatol=1e-2):
-  """SciPy's result of minimizing NLL(T) over log T."""
-  from scipy import optimize
-
-  return optimize.minimize_scalar(
-      lambda log_temperature: nll(float(np.exp(log_temperature))),
-      bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': xatol})
-
-
-def _or_inf(nll):
-  """Ranks NaN last."""
-  return nll if np.isfinite(nll) else np.inf
+  result = optimize.minimize_scalar(
+      lambda log_temperature: nll(math.exp(log_temperature)),
+      bounds=np.log(_TEMPERATURES), method='bounded', options={'xatol': 1e-6})
+  return math.exp(result.x)

@@ -26,8 +26,6 @@ def predict(model: Classifier, representations: Representations) -> Predictions:
 
     Of methods with sigma:
     sigma_mean: [n], sigma averaged over its dimensions.
-    logits: [n, M], negative distances or logits: their softmax is what the
-      probabilities would be without sigma.
 
     Of methods whose confidence comes from another kind of score:
     score: [n].
@@ -46,22 +44,19 @@ def predict(model: Classifier, representations: Representations) -> Predictions:
     predictions['distance_to_predicted'] = outputs['distance']
   if 'sigma' in outputs:
     predictions['sigma_mean'] = outputs['sigma'].mean(axis=-1)
-    predictions['logits'] = (
-        -outputs['distances'] if 'distances' in outputs else outputs['logits'])
   if 'score' in outputs:
     predictions['score'] = outputs['score']
   return predictions
 
 
-def without_sigma(predictions: Predictions) -> Predictions:
-  """The same labels without sigma and temperature: of a DBLE the softmax of Eq. 3."""
-  probabilities = tf.nn.softmax(predictions['logits']).numpy()
+def with_probabilities(
+    predictions: Predictions, probabilities: np.ndarray) -> Predictions:
+  """The same labels with other probabilities [n, M], and confidences from these."""
   rows = np.arange(len(probabilities))
   return {
       **predictions,
       'confidence': probabilities[rows, predictions['label']],
       'probabilities': probabilities,
-      'sigma_mean': np.zeros_like(predictions['sigma_mean']),
   }
 
 

@@ -12,7 +12,8 @@ from dble_tf import replicas
 from dble_tf.classifier import Classifier
 from dble_tf.classifier import regularization
 from dble_tf.classifier import Representations
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
+from dble_tf.confidence_model import phi_optimizer
 from dble_tf.errors import UserError
 
 _BATCH = 1000
@@ -42,7 +43,8 @@ class DBLE(Classifier):
       shares them, so its confidence depends neither on its batch nor on the call.
     sigma_scale: alpha, the factor on sigma at inference; 1 until calibration.
     temperature: T, which distances are divided by at inference; 1 until calibration.
-    calibration_size: the number of held-out images that both were fitted on.
+    calibration_size: the number of held-out images that both were fitted on; 0 where
+      alpha is the center of its prior.
   """
 
   def __init__(
@@ -52,9 +54,10 @@ class DBLE(Classifier):
       *,
       num_shots: int | None,
       confidence_model: ConfidenceModel | str | None = 'default',
+      squared_scale: float | None = None,
       num_samples: int = 20,
       seed: int = 0,
-      scaling: str = 'sigma_scale',
+      scaling: str = 'fitted',
       name: str | None = None,
       **kwargs,
   ):
@@ -68,10 +71,13 @@ class DBLE(Classifier):
         others (leave-one-out).
       confidence_model: g_phi; 'default' makes one. None: the prototypical classifier,
         whose confidence is the softmax over distances.
+      squared_scale: theta learns from the softmax over squared distances times this
+        factor, instead of distances. Labels, phi's loss and Eq. 10 are of distances.
       num_samples: U, the number of points sampled per image (Eq. 10).
       seed: of the noise, in training and at inference.
-      scaling: what `calibrate` fits on held-out images: 'none' (the paper as printed),
-        'sigma_scale' or 'sigma_scale_and_temperature'.
+      scaling: 'fitted': `calibrate` fits alpha and T on held-out images, where it is
+        given any, and else takes the center of alpha's prior. 'none': neither, as the
+        paper prints it.
       name: of the model.
       **kwargs: `keras.Model`'s, such as dtype.
     """
@@ -83,8 +89,10 @@ class DBLE(Classifier):
           'num_shots=None makes episodes leave-one-out.')
     if scaling not in calibration.SCALINGS:
       raise UserError(
-          f'scaling is {", ".join(calibration.SCALINGS[:-1])} or '
-          f'{calibration.SCALINGS[-1]}, not {scaling!r}.')
+          f'scaling is {" or ".join(map(repr, calibration.SCALINGS))}, not '
+          f'{scaling!r}.')
+    if squared_scale is not None and not squared_scale > 0:
+      raise UserError(f'squared_scale must be above 0, not {squared_scale}.')
     if confidence_model == 'default':
       confidence_model = ConfidenceModel(dim)
     if confidence_model is not None and getattr(confidence_model, 'dim', None) != dim:
@@ -93,6 +101,7 @@ class DBLE(Classifier):
           f"{dim} numbers, 'default' or None.")
     self.num_shots = num_shots
     self.confidence_model = confidence_model
+    self.squared_scale = squared_scale
     self.num_samples = num_samples
     self.seed = seed
     self.scaling = scaling
@@ -127,13 +136,14 @@ class DBLE(Classifier):
       h = self._encode_episodes(episodes)  # Eq. 4
       queries = prototypes.episode_queries(h, self.num_shots)
       distances = prototypes.episode_distances(queries, h, self.num_shots)  # Eq. 2
-      prototype_loss = -tf.reduce_mean(
-          prototypes.true_log_likelihoods(distances, labels))  # Eq. 1 and 3
+      prototype_loss = -tf.reduce_mean(prototypes.true_log_likelihoods(
+          prototypes.shaped(distances, self.squared_scale), labels))  # Eq. 1 and 3
       loss = prototype_loss + regularization(self.encoder)
     replicas.minimize(self.optimizer, tape, loss, self.theta)
 
     is_error = prototypes.predicted_labels(distances) != labels  # Eq. 6
     if self.confidence_model is not None:
+      self.confidence_model.update_scale(prototypes.at_true_class(distances, labels))
       noise = confidence.training_noise(
           tf.shape(queries), self.seed, self.confidence_optimizer)
       with tf.GradientTape() as tape:  # Behind the encoder: phi never moves theta.
@@ -191,9 +201,9 @@ class DBLE(Classifier):
     super().compile(
         optimizer=optimizer, metrics=metrics, run_eagerly=run_eagerly,
         steps_per_execution=steps_per_execution, jit_compile=jit_compile)
-    self.optimizer.build(self.theta)
+    self.build_optimizer()
     if self.confidence_model is not None:
-      self.confidence_optimizer = confidence.phi_optimizer(
+      self.confidence_optimizer = phi_optimizer(
           confidence_optimizer, self.optimizer, self.phi)
 
   def get_compile_config(self):
@@ -220,13 +230,15 @@ class DBLE(Classifier):
   # Calibration
 
   @property
-  def needs_held_out(self) -> bool:
+  def takes_held_out(self) -> bool:
     return self.confidence_model is not None and self.scaling != 'none'
 
   def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
-    """Fits the class centers, unless they are valid."""
+    """Fits the class centers, unless they are valid; alpha is its prior's center."""
     if not self.has_centers:
       self.fit_centers(train, verbose)
+      if self.takes_held_out:
+        self.sigma_scale.assign(calibration.PRIOR.center)
 
   def fit_centers(self, train: tf.data.Dataset, verbose: int = 0) -> None:
     """Eq. 5: each class's mean representation, in one pass.
@@ -251,10 +263,9 @@ class DBLE(Classifier):
     self.center_counts.assign(counts)
 
   def fit_held_out(self, held_out: Representations) -> None:
-    """Fits alpha, and T where `scaling` has it; see `calibration.fit_significant`."""
+    """Fits alpha and T; see `calibration.fit`."""
     self.require_fitted()
-    fitted = calibration.fit_significant(
-        self.held_out(held_out, self.confidence_model), self.scaling)
+    fitted = calibration.fit(self.held_out(held_out, self.confidence_model))
     if not np.isfinite(fitted.nll):
       raise UserError(
           'Confidences of the held-out images are not finite: training has diverged. '
@@ -285,7 +296,7 @@ class DBLE(Classifier):
 
   @property
   def uses_sigma(self) -> bool:
-    """False without a confidence model, and where calibration has disabled it."""
+    """False without a confidence model, and where alpha is 0."""
     return self.confidence_model is not None and bool(
         tf.convert_to_tensor(self.sigma_scale) > 0)
 
@@ -294,14 +305,6 @@ class DBLE(Classifier):
       raise UserError(
           'This model has no class centers yet: call calibrate(train, held_out), or '
           'fit(..., train_data=train), with batches of (images, class ids).')
-
-  def require_calibrated(self) -> None:
-    super().require_calibrated()
-    if self.needs_held_out and not tf.convert_to_tensor(self.calibration_size) > 0:
-      raise UserError(
-          'This model is not calibrated yet: call calibrate(train, held_out), with '
-          'held-out batches that the encoder was not trained on. Sigma as the paper '
-          "prints it needs none: scaling='none'.")
 
   @property
   def inference_variables(self) -> list[keras.Variable]:
@@ -347,7 +350,8 @@ class DBLE(Classifier):
           tf.convert_to_tensor(self.temperature)), sigma
 
     def without_sigma():
-      scaled = distances / tf.convert_to_tensor(self.temperature)
+      scaled = prototypes.shaped(distances, self.squared_scale) / tf.convert_to_tensor(
+          self.temperature)
       return tf.exp(prototypes.log_likelihoods(scaled)), tf.zeros_like(h)
 
     if isinstance(uses_sigma, bool):
@@ -379,6 +383,7 @@ class DBLE(Classifier):
         'confidence_model': (
             None if self.confidence_model is None
             else keras.saving.serialize_keras_object(self.confidence_model)),
+        'squared_scale': self.squared_scale,
         'num_samples': self.num_samples,
         'seed': self.seed,
         'scaling': self.scaling,

@@ -105,6 +105,21 @@ def episode_distances(
   return tf.where(is_own, to_own, to_centers)
 
 
+def shaped(distances_to_centers: tf.Tensor, squared_scale: float | None) -> tf.Tensor:
+  """The distances [..., C] of Eq. 3: as they are, or squared and scaled.
+
+  Squared distances (Snell et al., 2017) make the softmax linear in the point.
+  """
+  if squared_scale is None:
+    return distances_to_centers
+  return squared_scale * tf.square(distances_to_centers)
+
+
+def at_true_class(values: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+  """Selects [..., Q] of values [..., Q, C] at labels [Q], without a gather."""
+  return tf.reduce_sum(tf.one_hot(labels, values.shape[-1]) * values, axis=-1)
+
+
 def log_likelihoods(distances_to_centers: tf.Tensor) -> tf.Tensor:
   """Log of Eq. 3 (and of Eq. 9, given a sampled z) for every class.
 
@@ -129,9 +144,7 @@ def true_log_likelihoods(
   Returns:
     [..., Q].
   """
-  is_true_class = tf.one_hot(labels, distances_to_centers.shape[-1])
-  return tf.reduce_sum(
-      is_true_class * log_likelihoods(distances_to_centers), axis=-1)
+  return at_true_class(log_likelihoods(distances_to_centers), labels)
 
 
 def predicted_labels(distances_to_centers: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.model import DBLE
 
 IMAGE_SHAPE = (2, 2, 1)

@@ -8,7 +8,8 @@ from dble_tf import replicas
 from dble_tf.baselines.vanilla import softmax_answers
 from dble_tf.baselines.vanilla import Vanilla
 from dble_tf.classifier import regularization
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
+from dble_tf.confidence_model import phi_optimizer
 from dble_tf.errors import UserError
 
 
@@ -98,7 +99,7 @@ class VanillaErrors(Vanilla):
   def compile(self, optimizer='sgd', confidence_optimizer='sgd', **kwargs):
     """Sets the optimizers of theta and phi; the rest as in `Vanilla.compile`."""
     super().compile(optimizer, **kwargs)
-    self.confidence_optimizer = confidence.phi_optimizer(
+    self.confidence_optimizer = phi_optimizer(
         confidence_optimizer, self.optimizer, self.phi)
 
   def get_compile_config(self):

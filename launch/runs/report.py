@@ -25,6 +25,9 @@ from .workdir import Workdir
 
 _PACKAGES = ('keras', 'tensorflow-probability', 'tensorflow-datasets')
 _SPLITS = ('test', 'validation')
+# The parts of a DBLE that are shown beside it, and those that are plotted.
+_TITLES = {'prototypical': 'without sigma', 'without_held_out': 'no held-out data'}
+_PANELS = {'prototypical': 'without sigma'}
 
 
 def facts(values: flags.FlagValues) -> dict:
@@ -64,50 +67,62 @@ def write(
       int(np.prod(variable.shape)) for variable in model.inference_variables)}
   for name, split in predictions.items():
     results[name] = evaluation.figures(split)
-    if 'sigma_mean' in split:
-      results[f'{name}_without_sigma'] = evaluation.figures(
-          evaluation.without_sigma(split))
+  kinds = {}
   if 'sigma_mean' in predictions['test']:
     results['sigma'] = evaluation.sigma_figures(predictions['test'])
-  _write_plots(workdir, results, predictions['test'])
-  _write_predictions(workdir, predictions['test'])
   if isinstance(model, DBLE) and model.confidence_model is not None:
     results['calibration'] = _calibration(model, representations.get('validation'))
-    results['parts'] = [
-        part.as_json() for part in parts.compare(model, representations)]
+    kinds = parts.compare(model, representations)
+    results['parts'] = {
+        title: {'sigma_scale': part.sigma_scale, 'temperature': part.temperature,
+                **{name: evaluation.figures(evaluation.with_probabilities(
+                    split, part.probabilities[name]))
+                   for name, split in predictions.items()}}
+        for title, part in kinds.items()}
+  _write_plots(workdir, results, predictions['test'], kinds)
+  _write_predictions(workdir, predictions, kinds)
   with files.replacing(workdir.metrics) as temporary:
     temporary.write_text(json.dumps(results, indent=2) + '\n')
 
 
-def _write_plots(workdir, results, predictions):
-  panels = {results['method']: predictions}
-  if 'sigma_mean' in predictions:
-    panels = {'without sigma': evaluation.without_sigma(predictions), **panels}
-  plots.reliability_diagram(workdir.reliability, panels)
+def _write_plots(workdir, results, predictions, kinds):
+  panels = {
+      title: evaluation.with_probabilities(
+          predictions, kinds[name].probabilities['test'])
+      for name, title in _PANELS.items() if name in kinds}
+  plots.reliability_diagram(
+      workdir.reliability, {**panels, results['method']: predictions})
   if 'distance_to_true' in predictions and results.get('sigma', {}).get('mean'):
     plots.sigma(workdir.sigma, predictions)
 
 
-def _write_predictions(workdir, predictions):
+def _write_predictions(workdir, predictions, kinds):
+  arrays = {f'{split}_{name}': values for split, outputs in predictions.items()
+            for name, values in outputs.items()}
+  arrays.update({
+      f'{split}_probabilities_{title}': probabilities
+      for title, part in kinds.items()
+      for split, probabilities in part.probabilities.items()})
   # In memory first: zip files are not written from start to end.
   buffer = io.BytesIO()
-  np.savez_compressed(buffer, **{
-      name: values for name, values in predictions.items() if name != 'logits'})
+  np.savez_compressed(buffer, **arrays)
   with files.replacing(workdir.predictions) as temporary:
     temporary.write_bytes(buffer.getvalue())
 
 
 def _calibration(model, validation):
-  """Alpha and T in use, and the gain in NLL of those that were searched for."""
+  """Alpha and T in use, and their gain in NLL on validation images."""
   result = {
       'scaling': model.scaling,
+      'images': int(model.calibration_size.numpy()),
       'sigma_scale': float(model.sigma_scale.numpy()),
       'temperature': float(model.temperature.numpy()),
   }
   if validation is not None:
-    fitted = calibration.fit(
-        model.held_out(validation, model.confidence_model), model.scaling)
-    result.update(gain=fitted.gain, gain_error=fitted.gain_error)
+    judged = calibration.judge(
+        model.held_out(validation, model.confidence_model),
+        result['sigma_scale'], result['temperature'])
+    result.update(gain=judged.gain, gain_error=judged.gain_error)
   return result
 
 
@@ -119,14 +134,15 @@ def show(workdir: Workdir) -> None:
   if 'images' in results:
     print(f' in {results["seconds"]:.0f} s, '
           f'{results["images"] / results["seconds"]:,.0f} images/s', end='')
-  print(f'\n\n{"":28}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
+  print(f'\n\n{"":36}{"accuracy":>10}{"ECE":>10}{"NLL":>10}')
   for split in _SPLITS:
-    for key, title in ((split, split),
-                       (f'{split}_without_sigma', f'{split}, without sigma')):
-      if key in results:
-        figures = results[key]
-        print(f'{title:28}{100 * figures["accuracy"]:>8.2f} %'
-              f'{100 * figures["ece"]:>8.2f} %{figures["nll"]:>10.4f}')
+    lines = {split: results,
+             **{f'{split}, {_TITLES[name]}': part for name, part
+                in results.get('parts', {}).items() if name in _TITLES}}
+    for title, figures in lines.items():
+      if split in figures:
+        print(f'{title:36}{100 * figures[split]["accuracy"]:>8.2f} %'
+              f'{100 * figures[split]["ece"]:>8.2f} %{figures[split]["nll"]:>10.4f}')
   if 'calibration' in results:
     print(f'\n{_sentence(results["calibration"])}')
   print()
@@ -142,11 +158,12 @@ def show(workdir: Workdir) -> None:
 
 def _sentence(fitted):
   """A sentence on the outcome of calibration."""
-  gain = (f'gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL on '
-          'validation data' if 'gain' in fitted else '')
-  if not fitted['sigma_scale']:
-    return f'sigma disabled: no significant {gain}'
+  gain = (f': gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL over '
+          'distances alone on validation images' if 'gain' in fitted else '')
   if fitted['scaling'] == 'none':
-    return 'sigma as learned, not scaled'
+    return f'sigma as learned, not scaled{gain}'
+  if not fitted['images']:
+    return (f'sigma times {fitted["sigma_scale"]:.3g}, fixed beforehand: there are no '
+            'held-out images to fit it on')
   return (f'sigma times {fitted["sigma_scale"]:.3g}, distances over '
-          f'{fitted["temperature"]:.3g}: {gain}')
+          f'{fitted["temperature"]:.3g}{gain}')

@@ -10,7 +10,7 @@ ENCODERS = ('mlp', 'vgg11', 'thin_resnet', 'resnet50')
 SCHEDULES = ('step', 'cosine')
 EPISODES = ('support_query', 'leave_one_out')
 CONFIDENCE_TRAINING = ('errors', 'all')
-SCALINGS = ('none', 'sigma_scale', 'sigma_scale_and_temperature')
+SCALINGS = ('fitted', 'none')
 DTYPE_POLICIES = ('float32', 'mixed_bfloat16', 'mixed_float16')
 STRATEGIES = ('auto', 'none', 'mirrored', 'tpu')
 JIT_COMPILE = ('auto', 'true', 'false')
@@ -43,8 +43,7 @@ METHODS = {
     'deep_ensemble': Method(
         base='vanilla', num_bases='ensemble_size', own_flags=('ensemble_size',)),
     'vanilla_errors': Method(own_flags=_PHI_FLAGS),
-    'prototypical': Method(own_flags=('episode',)),
+    'prototypical': Method(own_flags=('episode', 'squared_scale')),
     'dble': Method(own_flags=(
-        'episode', 'confidence_training', 'normalize_confidence_input', 'scaling',
-        *_PHI_FLAGS)),
+        'episode', 'squared_scale', 'confidence_training', 'scaling', *_PHI_FLAGS)),
 }
