@@ -120,8 +120,9 @@ class ConfidenceModel(keras.layers.Layer):
       own_distances: [...], of queries to the centers of their own classes.
     """
     current, = replicas.mean([tf.reduce_mean(own_distances) / math.sqrt(self.dim)])
-    self.scale.assign(
-        _SCALE_MOMENTUM * self.scale + (1.0 - _SCALE_MOMENTUM) * current)
+    before = tf.convert_to_tensor(self.scale)
+    moved = _SCALE_MOMENTUM * before + (1.0 - _SCALE_MOMENTUM) * current
+    self.scale.assign(tf.where(tf.math.is_finite(moved), moved, before))
 
   def loss(self, log_likelihood: tf.Tensor, is_error: tf.Tensor) -> tf.Tensor:
     """Phi's loss (Algorithm 1): -log of Eq. 9 at the true class, over the errors.
