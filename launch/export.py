@@ -1,6 +1,6 @@
 """Exports the model of a finished run once more, as a new version for TF Serving.
 
-  python -m launch.export --workdir=runs/digits --target_risk=0.01
+  python -m launch.export --workdir=runs/digits --target_risk=0.02
 """
 
 from absl import flags
