@@ -129,16 +129,24 @@ ENCODERS: dict[str, Callable[..., keras.Model]] = {
 }
 
 
+def batch_norm_layers(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+  """The batch-norm layers of a model and of the models in it, each once."""
+  found = {}
+  for layer in model.layers:
+    if isinstance(layer, layers.BatchNormalization):
+      found[id(layer)] = layer
+    elif isinstance(layer, keras.Model):
+      found.update((id(inner), inner) for inner in batch_norm_layers(layer))
+  return list(found.values())
+
+
 def synchronize_batch_norm(encoder: keras.Model) -> None:
   """Makes batch norm use the statistics of the global batch, across all replicas.
 
   Otherwise each replica normalizes its part of the batch by itself.
   """
-  for layer in encoder.layers:
-    if isinstance(layer, layers.BatchNormalization):
-      layer.synchronized = True
-    elif isinstance(layer, keras.Model):
-      synchronize_batch_norm(layer)
+  for layer in batch_norm_layers(encoder):
+    layer.synchronized = True
 
 
 def _scaled(filters: int, width: float) -> int:

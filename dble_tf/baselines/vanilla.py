@@ -81,7 +81,7 @@ class Vanilla(Classifier):
     kwargs.setdefault(
         'loss', keras.losses.CategoricalCrossentropy(from_logits=True))
     super().compile(optimizer, **kwargs)
-    self.optimizer.build(self.theta)
+    self.build_optimizer()
 
   @replicas.training_step
   def train_step(self, data) -> dict[str, tf.Tensor]:

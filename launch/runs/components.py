@@ -22,10 +22,19 @@ def encoder(values: flags.FlagValues, dataset: Dataset) -> keras.Model:
 
 
 def optimizer(
-    values: flags.FlagValues, initial_rate: float) -> keras.optimizers.Optimizer:
-  """SGD with momentum and a schedule, gradients clipped variable by variable."""
+    values: flags.FlagValues, initial_rate: float, ema: float = 0.0
+) -> keras.optimizers.Optimizer:
+  """SGD with momentum and a schedule, gradients clipped variable by variable.
+
+  Args:
+    values: the flags.
+    initial_rate: the learning rate that the schedule begins with.
+    ema: the momentum of an average of the weights; 0: none.
+  """
+  averaging = {'use_ema': True, 'ema_momentum': ema} if ema else {}
   return keras.optimizers.SGD(
-      _schedule(values, initial_rate), momentum=_MOMENTUM, clipnorm=_GRADIENT_NORM)
+      _schedule(values, initial_rate), momentum=_MOMENTUM, clipnorm=_GRADIENT_NORM,
+      **averaging)
 
 
 def _schedule(values, initial_rate):

@@ -56,6 +56,8 @@ def train(
   try:
     if saving.position.step:
       fit(saving.position.epoch + 1)
+      if model.has_averages and saving.position.epoch < values.epochs:
+        store.newest().restore(model)  # `fit` has replaced its weights by averages.
     if saving.position.epoch < values.epochs:
       fit(values.epochs)
   except preemption.Preempted:
@@ -122,9 +124,11 @@ def _validate(
   listeners.on_epoch_begin(position.epoch)
   logs = dict(position.logs)
   if validation_data is not None:
-    model.forget_calibration()
-    model.calibrate(train_data, validation_data)
-    figures = model.evaluate(validation_data, verbose=0, return_dict=True)
+    with model.averaged(train_data):
+      model.forget_calibration()
+      model.calibrate(train_data, validation_data)
+      figures = model.evaluate(
+          validation_data, verbose=0, return_dict=True, callbacks=listeners)
     logs.update({f'val_{name}': value for name, value in figures.items()})
   listeners.on_epoch_end(position.epoch, logs)
   listeners.on_train_end(logs)

@@ -28,7 +28,8 @@ def _plain(values, dataset, cls=baselines.Vanilla, **arguments):
 
 
 def _compiled(values, model, **arguments):
-  model.compile(components.optimizer(values, values.learning_rate), **arguments)
+  model.compile(
+      components.optimizer(values, values.learning_rate, values.ema), **arguments)
   return model
 
 

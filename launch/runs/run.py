@@ -162,6 +162,7 @@ def _run(values, model, dataset, taken, target, workdir, store, newest):
   else:
     start -= newest.position.seconds if newest else 0.0
     fitting.train(values, model, dataset, workdir, store, newest)
+    model.take_averages(dataset.train.batches(values.batch_size), _verbose())
   # Each image is encoded once for calibration, threshold, export and report.
   representations = _represent(model, dataset, values.batch_size)
   model.calibrate(

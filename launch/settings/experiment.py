@@ -113,6 +113,10 @@ def _define_training(values):
     real('warmup', 0.0, 'Fraction of the training over which both learning rates rise '
          'linearly to those of the schedule.', lower_bound=0)
     validator('warmup', lambda warmup: warmup < 1, 'give a number below 1')
+    real('ema', 0.0, 'Momentum of an average of the weights over the steps, such as '
+         '0.999, that replaces them for validation and at the end; 0: none.',
+         lower_bound=0)
+    validator('ema', lambda ema: ema < 1, 'give a number below 1')
     real('weight_decay', 5e-4, 'Weight decay of the kernels of encoder and confidence '
          'model.', lower_bound=0)
     for name in ('learning_rate', 'confidence_learning_rate', 'weight_decay'):
