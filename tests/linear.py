@@ -25,10 +25,14 @@ def encoder(kernel_regularizer=None):
 
 
 def confidence_model(**arguments):
-  """Without dropout and weight decay, so that a step can be worked by hand."""
-  return ConfidenceModel(DIM, **{
-      'hidden_units': 5, 'dropout': 0.0, 'weight_decay': 0.0, 'initial_sigma': 0.5,
-      **arguments})
+  """Without dropout and weight decay, so that a step can be worked by hand.
+
+  The scale of the space, where sigma starts, is 0.5.
+  """
+  model = ConfidenceModel(DIM, **{
+      'hidden_units': 5, 'dropout': 0.0, 'weight_decay': 0.0, **arguments})
+  model.scale.assign(0.5)
+  return model
 
 
 def make_model(
