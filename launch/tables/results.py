@@ -1,7 +1,7 @@
-"""The figures of runs -> tables and plots in the directory of a comparison."""
+"""The runs of rows -> tables and plots in the directory of a comparison."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from absl import flags
 from etils import epath
@@ -10,88 +10,117 @@ from dble_tf import files
 from dble_tf import plots
 
 from ..settings import experiment
+from . import answers
 from . import paper
+from . import rows
+from . import significance
 from . import table
-from .rows import ROWS
 
-# By seed: what metrics.json holds, or None for a failed run.
-Runs = Mapping[int, dict | None]
-
-_SIGMAS = {'none': 'no sigma', 'constant': 'constant sigma', 'learned': 'learned sigma'}
-_SCALINGS = {
-    'none': '', 'temperature': ', temperature', 'sigma_scale': ', scaled',
-    'sigma_scale_and_temperature': ', scaled, temperature'}
+_BOLD = (
+    'Bold: the best single model, where the 95 % interval of its difference to the '
+    f'second best (paired bootstrap, {answers.NUM_RESAMPLES:,} resamples of the test '
+    'images) excludes zero; lines of DBLE are not compared with each other. ECE floor: '
+    'the mean ECE of a perfectly calibrated model with the same confidences.')
+_TEMPERATURE = '+ T: with a temperature, fitted on the validation images. '
 
 
 def write(
-    values: flags.FlagValues, root: epath.Path, figures: Mapping[str, Runs]
+    values: flags.FlagValues,
+    root: epath.Path,
+    runs: Mapping[str, Mapping[int, epath.Path | None]],
+    measure: Callable[[epath.Path, rows.Line], answers.Measured] = answers.measure,
 ) -> list[epath.Path]:
-  """Writes the tables and plots of the runs so far, and returns their paths.
+  """Writes the table and the plot of the runs so far, and returns their paths.
 
   Args:
     values: the flags of the comparison.
     root: its directory.
-    figures: the runs of each row.
+    runs: row -> seed -> the directory of a finished run, or None for a failed one.
+    measure: `answers.measure`, or the same with a cache.
   """
-  baseline = [run for run in figures.get('vanilla', {}).values() if run is not None]
+  measured = {
+      name: {seed: path and measure(path, line)
+             for seed, path in runs[line.row].items()}
+      for name, line in rows.lines(values, runs).items() if runs[line.row]}
+  shown = {
+      name: significance.Shown(
+          rows.LINES[name], {seed: run for seed, run in seeds.items() if run})
+      for name, seeds in measured.items()}
+  bold = {figure: significance.best(shown, figure) for figure in significance.FIGURES}
   reported = paper.figures(values.dataset, values.encoder)
   lines = {
-      row: table.make_line(ROWS[row].title, runs, baseline, reported.get(row, {}),
-                           ROWS[row].is_single)
-      for row, runs in figures.items() if runs}
-  note = ('; time, with validation and calibration, and number of parameters used at '
-          'inference, relative to vanilla training' if baseline else '')
-  stem = 'ablation' if values.methods == ['ablation'] else 'table'
-  paths = _write_table(root, stem, lines, figures, _caption(values, lines, note))
-  parts = _parts(figures.get('dble', {}))
-  if parts:
-    lines = {title: table.make_line(title, runs, [], {})
-             for title, runs in parts.items()}
-    note = '; the same encoders with different kinds of sigma'
-    paths += _write_table(root, 'parts', lines, parts, _caption(values, lines, note))
-  return paths
+      name: table.make_line(
+          shown[name].line.full_title(values),
+          {seed: run and {**run.figures, 'ece_floor': run.ece_floor[0]}
+           for seed, run in seeds.items()},
+          reported.get(name), shown[name].line.is_single,
+          [figure for figure, names in bold.items() if name in names])
+      for name, seeds in measured.items()}
+  stem = 'ablation' if rows.is_ablation(values) else 'table'
+  return _write_table(
+      root, stem, shown, lines, _against(values, shown), _caption(values, shown))
 
 
-def _caption(values, lines, note):
-  counts = {len(line.seeds) for line in lines.values() if line.seeds}
-  text = (f'{experiment.name(values)}: test figures on {values.dataset} with '
-          f'{values.encoder}, {values.epochs * values.steps_per_epoch:,} steps')
+def _against(values, shown):
+  """DBLE, as the table's main line has it, against the best of the other methods."""
+  dble = shown.get('dble_as_printed' if rows.is_ablation(values) else 'dble')
+  found = []
+  for figure in significance.FIGURES if dble else ():
+    other = significance.best_other(shown, figure)
+    gap = other and significance.difference(dble, shown[other], figure)
+    if gap:
+      found.append(
+          table.Against(figure, shown[other].line.full_title(values), gap))
+  return found
+
+
+def _caption(values, shown):
+  count = len({one.line.row for one in shown.values()})
+  finished = [one for one in shown.values() if one.runs]
+  num_images = {run.num_images for one in finished for run in one.runs.values()}
+  text = (f'{experiment.name(values)}: {count} method{"s" if count > 1 else ""} on '
+          + ''.join(f'{number:,} ' for number in num_images)
+          + f'test images of {values.dataset} with {values.encoder}, '
+          f'{values.epochs * values.steps_per_epoch:,} steps')
+  counts = {len(one.runs) for one in finished if one.line.is_single}
   if counts == {1}:
     text += ', one seed'
   elif counts:
     up_to = 'up to ' if len(counts) > 1 else ''
-    text += f', mean and standard deviation over {up_to}{max(counts)} seeds'
-  return f'{text}{note}.'
+    text += f', mean ± standard deviation over {up_to}{max(counts)} seeds'
+  has_temperature = any(one.line.has_temperature for one in shown.values())
+  return f'{text}. {_TEMPERATURE if has_temperature else ""}{_BOLD}'
 
 
-def _parts(runs: Runs) -> dict[str, dict[int, dict]]:
-  """The parts of DBLE's runs: title -> seed -> its entry in metrics.json."""
-  parts = {}
-  for seed, run in runs.items():
-    for part in (run or {}).get('parts', []):
-      title = _SIGMAS[part['sigma']] + _SCALINGS[part['scaling']]
-      parts.setdefault(title, {})[seed] = part
-  return parts
-
-
-def _write_table(root, stem, lines, runs, caption):
+def _write_table(root, stem, shown, lines, against, caption):
   texts = {
-      'md': table.markdown(list(lines.values()), caption),
-      'tex': table.latex(list(lines.values()), caption),
+      'md': table.markdown(list(lines.values()), caption, against),
+      'tex': table.latex(list(lines.values()), caption, against),
       'json': json.dumps({
           'caption': caption,
-          'rows': {row: line._asdict() for row, line in lines.items()},
-          'runs': runs}, indent=2) + '\n',
+          'lines': {name: {**line._asdict(), 'runs': {
+              seed: _as_json(run) for seed, run in shown[name].runs.items()}}
+                    for name, line in lines.items()},
+          'dble_against_best_other': {
+              figure: {'other': other, **gap._asdict()}
+              for figure, other, gap in against},
+      }, indent=2) + '\n',
   }
   paths = [root / f'{stem}.{extension}' for extension in texts]
   for path, text in zip(paths, texts.values()):
     with files.replacing(path) as temporary:
       temporary.write_text(text)
-  shown = [line for line in lines.values() if line.mean]
-  if shown:
+  finished = [line for line in lines.values() if line.mean]
+  if finished:
     paths.append(root / f'{stem}.png')
     plots.comparison(paths[-1], {
         line.title: {name: (line.mean[name], line.deviation.get(name, 0.0))
                      for name in ('accuracy', 'ece', 'nll')}
-        for line in shown})
+        for line in finished})
   return paths
+
+
+def _as_json(run):
+  mean, percentile = run.ece_floor
+  return {**run.figures, 'temperature': run.temperature, 'ece_floor': mean,
+          'ece_floor_95': percentile}

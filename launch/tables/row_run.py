@@ -23,7 +23,7 @@ class RowRun:
 
   def __init__(
       self, values: flags.FlagValues, names: list[str], root: epath.Path, row: str,
-      seed: int,
+      seed: int, note: str = '',
   ):
     """Describes a run.
 
@@ -33,20 +33,25 @@ class RowRun:
       root: the directory of the comparison.
       row: a key of `ROWS`.
       seed: of the run.
+      note: what else tells it from others, for messages.
     """
     self.row = row
     self.seed = seed
+    self.title = f'{row}{note and f" {note}"}, seed {seed}'
     self.workdir = Workdir(root / f'{row}-{seed}')
     own_values = experiment.changed(
         experiment.resolved(values),
-        **{'method': row, **ROWS[row].settings, 'seed': seed})
+        **{'method': row, **ROWS[row], 'seed': seed})
     self.config = experiment.config(own_values, names)
     self._other_arguments = devices.arguments(values)
     if values.data_dir:
       self._other_arguments.append(f'--data_dir={values.data_dir}')
-    base = choices.METHODS[own_values.method].base
-    # The run whose trained network this one can take.
-    self.base = RowRun(values, names, root, base, seed) if base else None
+    method = choices.METHODS[own_values.method]
+    size = own_values[method.num_bases].value if method.num_bases else 1
+    # The runs whose trained networks this one can take.
+    self.bases = [
+        RowRun(values, names, root, method.base, seed + i, note) for i in range(size)
+    ] if method.base else []
 
   @property
   def is_finished(self) -> bool:
@@ -61,8 +66,9 @@ class RowRun:
     """Trains in a process of its own, whose failure is reported and does not raise."""
     command = [*invocation.process('train'), *self.config.splitlines(),
                *self._other_arguments, f'--workdir={self.workdir.path}']
-    if self.base is not None and self.base.is_finished:
-      command.append(f'--trained_run={self.base.workdir.path}')
+    if self.bases and all(base.is_finished for base in self.bases):
+      paths = (str(base.workdir.path) for base in self.bases)
+      command.append(f'--trained_runs={",".join(paths)}')
     process = subprocess.Popen(command)
     try:
       code = process.wait()
@@ -79,8 +85,7 @@ class RowRun:
     if code in (entry.INTERRUPTED, -signal.SIGINT):
       raise KeyboardInterrupt
     if code:
-      print(f'{self.row}, seed {self.seed}: failed with exit code {code}',
-            file=sys.stderr)
+      print(f'{self.title}: failed with exit code {code}', file=sys.stderr)
 
 
 def finished_runs(

@@ -5,18 +5,19 @@ import subprocess
 
 import pytest
 
-SHORT = ['--flagfile=launch/digits.flags', '--epochs=1', '--steps_per_epoch=10']
-METHODS = '--methods=trust_score,temperature_scaling,vanilla'
+SHORT = ['--flagfile=launch/digits.flags', '--epochs=1', '--steps_per_epoch=5',
+         '--representation_size=32']
+COMPARED = ['--methods=vanilla,trust_score,deep_ensemble', '--ensemble_size=1',
+            '--seeds=1']
 
 
 @pytest.fixture(scope='module')
 def compared(launch, tmp_path_factory):
-  """Three methods with two seeds each, of which one run fails."""
+  """Three methods that share a network, of which one run fails."""
   root = tmp_path_factory.mktemp('comparison')
   # A link to nowhere in place of a run's directory is a failure of that run alone.
-  (root / 'temperature_scaling-0').symlink_to('nowhere')
-  return root, launch(
-      'compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
+  (root / 'trust_score-0').symlink_to('nowhere')
+  return root, launch('compare', *SHORT, *COMPARED, f'--workdir={root}')
 
 
 def read(root, run=None):
@@ -26,15 +27,17 @@ def read(root, run=None):
 
 def test_the_tables_hold_what_the_runs_measured(compared):
   root, _ = compared
-  table = read(root)
-  assert list(table['rows']) == ['vanilla', 'temperature_scaling', 'trust_score']
-  for row in ('vanilla', 'trust_score'):
-    runs = [read(root, f'{row}-{seed}') for seed in (0, 1)]
-    assert [run['seed'] for run in runs] == [0, 1]
-    assert [run['method'] for run in runs] == [row, row]
-    mean = sum(run['test']['nll'] for run in runs) / 2
-    assert table['rows'][row]['mean']['nll'] == pytest.approx(mean)
-  nll = f'{mean:.4f}'
+  lines = read(root)['lines']
+  assert list(lines) == [
+      'vanilla', 'vanilla+T', 'trust_score', 'deep_ensemble', 'deep_ensemble+T']
+  run = read(root, 'vanilla-0')
+  assert (run['seed'], run['method']) == (0, 'vanilla')
+  assert {name: lines['vanilla']['mean'][name] for name in run['test']} == (
+      pytest.approx(run['test'], rel=1e-4))
+  scaled = lines['vanilla+T']
+  assert scaled['mean']['accuracy'] == lines['vanilla']['mean']['accuracy']
+  assert scaled['runs']['0']['temperature'] != 1.0
+  nll = f'{run["test"]["nll"]:.4f}'
   assert nll in (root / 'table.md').read_text()
   assert nll in (root / 'table.tex').read_text()
   assert (root / 'table.png').stat().st_size > 1000
@@ -43,32 +46,34 @@ def test_the_tables_hold_what_the_runs_measured(compared):
 def test_a_failed_run_is_reported_and_the_others_go_on(compared):
   root, done = compared
   assert done.returncode == 1
-  assert '1 of 6 runs failed: temperature_scaling, seed 0' in done.stderr
+  assert '1 of 3 runs failed: trust_score, seed 0' in done.stderr
   assert 'Traceback' not in done.stderr
-  assert read(root)['rows']['temperature_scaling']['failed'] == [0]
-  assert '| temperature scaling | 1; failed: 0 |' in (root / 'table.md').read_text()
-  assert read(root)['runs']['trust_score']['1'] is not None  # It came after.
+  assert read(root)['lines']['trust_score']['failed'] == [0]
+  assert '(sparse share 0.05) | failed: 0 |' in (root / 'table.md').read_text()
+  assert read(root)['lines']['deep_ensemble']['seeds'] == [0]  # It came after.
 
 
 def test_networks_are_trained_once_where_methods_share_them(compared):
   root, _ = compared
-  vanilla, scaled = read(root, 'vanilla-1'), read(root, 'temperature_scaling-1')
-  assert (root / 'vanilla-1' / 'tensorboard').exists()
-  assert not (root / 'temperature_scaling-1' / 'tensorboard').exists()
-  assert scaled['test']['accuracy'] == vanilla['test']['accuracy']
-  assert scaled['test']['nll'] != vanilla['test']['nll']
-  assert scaled['seconds'] > vanilla['seconds']  # What it would have taken alone.
+  vanilla, ensemble = read(root, 'vanilla-0'), read(root, 'deep_ensemble-0')
+  assert (root / 'vanilla-0' / 'tensorboard').exists()
+  assert not (root / 'deep_ensemble-0' / 'tensorboard').exists()
+  assert ensemble['test'] == pytest.approx(vanilla['test'], rel=1e-4)  # It is of one.
+  assert ensemble['seconds'] > vanilla['seconds']  # What it would have taken alone.
 
 
 def test_the_same_command_again_trains_what_is_missing_alone(compared, launch):
   root, _ = compared
   before = {path: path.stat().st_mtime_ns for path in root.glob('*/metrics.json')}
-  assert len(before) == 5
-  (root / 'temperature_scaling-0').unlink()
-  done = launch('compare', *SHORT, METHODS, '--seeds=2', f'--workdir={root}')
+  assert len(before) == 2
+  (root / 'trust_score-0').unlink()
+  done = launch('compare', *SHORT, *COMPARED, f'--workdir={root}')
   assert done.returncode == 0, done.stderr
-  assert done.stdout.count('already finished') == 5
-  assert read(root)['rows']['temperature_scaling']['failed'] == []
+  assert done.stdout.count('already finished') == 2
+  lines = read(root)['lines']
+  assert lines['trust_score']['failed'] == []
+  assert lines['trust_score']['mean']['accuracy'] == (
+      lines['vanilla']['mean']['accuracy'])
   assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
@@ -85,6 +90,27 @@ def test_an_unknown_method_is_named_with_those_there_are(launch, tmp_path):
   assert done.returncode == 1
   assert 'Unknown method "magic"' in done.stderr and 'trust_score' in done.stderr
   assert not list(tmp_path.iterdir())
+
+
+def test_one_sweep_at_a_time(launch, tmp_path):
+  done = launch('compare', *SHORT, '--sweep=dropout:0.1', '--sweep=dropout:0.2',
+                f'--workdir={tmp_path}')
+  assert done.returncode == 1
+  assert '--sweep=dropout:0.2: already defined as dropout:0.1' in done.stderr
+
+
+@pytest.mark.slow
+def test_a_sweep_of_dble_names_the_best_episodes(launch, tmp_path):
+  done = launch('compare', *SHORT, '--methods=dble', f'--workdir={tmp_path}',
+                '--sweep=num_shots+num_queries:1+9,5+5')
+  assert done.returncode == 0, done.stderr
+  table = json.loads((tmp_path / 'sweep.json').read_text())
+  nll = {one['arguments']: one['mean']['nll'] for one in table['tries']}
+  assert set(nll) == {'--num_shots=1 --num_queries=9', '--num_shots=5 --num_queries=5'}
+  assert table['best'] == {'dble': min(nll, key=nll.get)}
+  metrics = tmp_path / 'sweep-num_shots+num_queries-1+9' / 'dble-0' / 'metrics.json'
+  assert nll['--num_shots=1 --num_queries=9'] == pytest.approx(
+      json.loads(metrics.read_text())['validation']['nll'], rel=1e-4)
 
 
 @pytest.mark.slow

@@ -5,31 +5,32 @@ from etils import epath
 
 from dble_tf.errors import UserError
 from launch.runs import workdir
+from launch.tables import answers
 from launch.tables import comparison
 from launch.tables.row_run import RowRun
+from tests.launch.tables import fake_runs
 from tests.launch.tables.flag_values import parse
-
-FIGURES = {'accuracy': 0.5, 'ece': 0.1, 'brier': 0.5, 'failure_auroc': 0.7, 'aurc': 0.2}
 
 
 @pytest.fixture
 def trained(monkeypatch):
-  """The runs that were trained; seed 13 fails. The NLL of a run is its seed."""
+  """The runs that were trained; those of seed 13 fail."""
   runs = []
 
   def train(member, fingerprint='as-it-was'):
     runs.append((member.row, member.seed))
     if member.seed != 13:
       member.workdir.start(member.config, fingerprint, None)
-      member.workdir.metrics.write_text(json.dumps({
-          'test': {**FIGURES, 'nll': float(member.seed)}}))
+      fake_runs.write(
+          member.workdir.path, member.seed, num_images=50, with_parts=True)
+      member.workdir.metrics.write_text('{}')
 
   monkeypatch.setattr(RowRun, 'train', train)
   return runs
 
 
 def compare(root, *arguments):
-  comparison.run(*parse(f'--workdir={root}', *arguments))
+  comparison.run(*parse(f'--workdir={root}', '--validation_size=50', *arguments))
 
 
 def read(root, name='table'):
@@ -42,27 +43,26 @@ def test_a_further_seed_joins_the_tables_of_the_others(trained, tmp_path):
   assert trained == [('vanilla', 0), ('dble', 0), ('vanilla', 1), ('dble', 1),
                      ('vanilla', 4), ('dble', 4)]
   table = read(tmp_path)
-  for row in ('vanilla', 'dble'):
-    assert table['rows'][row]['seeds'] == [0, 1, 4]
-    assert table['rows'][row]['mean']['nll'] == pytest.approx(5 / 3)
-    assert list(table['runs'][row]) == ['0', '1', '4']
+  for line in ('vanilla', 'vanilla+T', 'dble'):
+    assert table['lines'][line]['seeds'] == [0, 1, 4]
+    assert list(table['lines'][line]['runs']) == ['0', '1', '4']
   assert 'over 3 seeds' in table['caption']
-  assert '| DBLE | 0, 1, 4 |' in (tmp_path / 'table.md').read_text()
+  assert '| vanilla training | 0, 1, 4 |' in (tmp_path / 'table.md').read_text()
 
 
 def test_seeds_of_other_settings_stay_out_of_the_table(trained, tmp_path):
   compare(tmp_path, '--methods=dble', '--seeds=1')
   compare(tmp_path, '--methods=dble', '--seeds=1', '--seed=1', '--epochs=2')
-  assert read(tmp_path)['rows']['dble']['seeds'] == [1]
+  assert read(tmp_path)['lines']['dble']['seeds'] == [1]
   assert 'one seed' in read(tmp_path)['caption']
 
 
 def test_only_failures_of_this_command_are_reported(trained, tmp_path):
   with pytest.raises(UserError, match='1 of 2 runs failed: dble, seed 13'):
     compare(tmp_path, '--methods=dble', '--seed=12', '--seeds=2')
-  assert read(tmp_path)['rows']['dble']['failed'] == [13]
+  assert read(tmp_path)['lines']['dble']['failed'] == [13]
   compare(tmp_path, '--methods=dble', '--seed=14', '--seeds=1')
-  dble = read(tmp_path)['rows']['dble']
+  dble = read(tmp_path)['lines']['dble']
   assert dble['seeds'] == [12, 14] and dble['failed'] == []
 
 
@@ -71,12 +71,42 @@ def test_the_table_is_there_after_each_run(trained, tmp_path, monkeypatch):
 
   def look_and_train(member):
     if member.seed == 1:
-      assert read(tmp_path)['rows']['dble']['seeds'] == [0]
+      assert read(tmp_path)['lines']['dble']['seeds'] == [0]
     train(member)
 
   monkeypatch.setattr(RowRun, 'train', look_and_train)
   compare(tmp_path, '--methods=dble', '--seeds=2')
   assert len(trained) == 2
+
+
+def test_an_ensemble_comes_once_and_after_the_networks_that_it_lacks(trained, tmp_path):
+  compare(tmp_path, '--methods=vanilla,mixup,deep_ensemble', '--seeds=2', '--seed=3',
+          '--ensemble_size=3')
+  assert trained == [('vanilla', 3), ('mixup', 3), ('vanilla', 4), ('vanilla', 5),
+                     ('deep_ensemble', 3), ('mixup', 4)]
+  lines = read(tmp_path)['lines']
+  assert lines['deep_ensemble+T']['seeds'] == [3]
+  assert lines['vanilla']['seeds'] == [3, 4, 5] and lines['mixup']['seeds'] == [3, 4]
+
+
+def test_networks_are_trained_also_where_their_method_is_not_in_the_table(
+    trained, tmp_path):
+  compare(tmp_path, '--methods=trust_score', '--seeds=1')
+  assert trained == [('vanilla', 0), ('trust_score', 0)]
+  assert list(read(tmp_path)['lines']) == ['trust_score']
+
+
+def test_a_finished_run_is_measured_once(trained, tmp_path, monkeypatch):
+  measured = []
+
+  def measure(path, line):
+    measured.append((path, line))
+    return answers_measure(path, line)
+
+  answers_measure = answers.measure
+  monkeypatch.setattr(answers, 'measure', measure)
+  compare(tmp_path, '--methods=vanilla,mixup', '--seeds=2')
+  assert len(measured) == len(set(measured)) == 8
 
 
 def test_two_comparisons_do_not_share_a_directory(trained, tmp_path):

@@ -22,14 +22,11 @@ def finish(member):
   member.workdir.metrics.write_text('{}')
 
 
-def test_the_ablations_runs_are_of_dble_as_printed(tmp_path):
+def test_runs_differ_by_row(tmp_path):
   config = {row: run(tmp_path, row).config for row in ROWS}
-  for row, learns_from in (('dble_all', 'all'), ('dble_errors', 'errors')):
-    for line in ('--method=dble', '--scaling=none', '--nonormalize_confidence_input',
-                 f'--confidence_training={learns_from}'):
-      assert f'{line}\n' in config[row]
-  assert '--scaling=sigma_scale\n' in config['dble']
-  assert '--normalize_confidence_input\n' in config['dble']
+  assert '--method=dble\n' in config['dble_all']
+  assert '--confidence_training=all\n' in config['dble_all']
+  assert '--confidence_training=errors\n' in config['dble']
   assert all('--seed=7\n' in text for text in config.values())
   # As `train` records it, which makes the runs the same.
   assert all('--threshold_size=0\n' in text for text in config.values())
@@ -73,10 +70,24 @@ def test_the_network_of_a_finished_base_is_taken(trained, tmp_path):
   calls, _ = trained
   member = run(tmp_path, 'trust_score')
   member.train()
-  finish(member.base)
+  finish(*member.bases)
   member.train()
-  taken = f'--trained_run={pathlib.Path(tmp_path) / "vanilla-7"}'
+  taken = f'--trained_runs={pathlib.Path(tmp_path) / "vanilla-7"}'
   assert [taken in arguments for arguments in calls] == [False, True]
+
+
+def test_an_ensemble_takes_the_networks_of_runs_of_different_seeds(trained, tmp_path):
+  calls, _ = trained
+  member = run(tmp_path, 'deep_ensemble', '--ensemble_size=3')
+  assert [base.title for base in member.bases] == [
+      'vanilla, seed 7', 'vanilla, seed 8', 'vanilla, seed 9']
+  for base in member.bases:
+    assert not any('--trained_runs' in ' '.join(arguments) for arguments in calls)
+    finish(base)
+    calls.clear()
+    member.train()
+  paths = ','.join(str(base.workdir.path) for base in member.bases)
+  assert f'--trained_runs={paths}' in calls[0]
 
 
 @pytest.mark.parametrize('code, error', [

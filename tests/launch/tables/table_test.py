@@ -1,23 +1,26 @@
+from dble_tf.comparisons import Difference
 from launch.tables import table
 
 
-def run(accuracy, ece=0.01, seconds=10.0, parameters=100, auroc=0.9):
-  return {'test': {'accuracy': accuracy, 'ece': ece, 'nll': 0.5, 'brier': 0.2,
-                   'failure_auroc': auroc, 'aurc': 0.003},
-          'seconds': seconds, 'parameters': parameters}
+def run(accuracy, ece=0.01, auroc=0.9):
+  return {'accuracy': accuracy, 'ece': ece, 'nll': 0.5, 'brier': 0.2,
+          'failure_auroc': auroc, 'aurc': 0.003, 'ece_floor': 0.004}
 
 
 def make_lines():
-  vanilla = {0: run(0.90, 0.02), 1: run(0.92, 0.04)}
-  baseline = list(vanilla.values())
   return [
-      table.make_line('ensemble', {0: run(0.99, 0.001, 40, 400), 1: run(0.97)},
-                      baseline, {'accuracy': 0.999}, is_single=False),
-      table.make_line('vanilla', vanilla, baseline, {'accuracy': 0.93, 'nll': 0.3}),
-      table.make_line('better', {0: run(0.95, seconds=15, parameters=150), 1: None},
-                      baseline, {'accuracy': 0.94, 'nll': 0.4}),
-      table.make_line('broken', {0: None, 1: None}, baseline, {}),
+      table.make_line('ensemble', {0: run(0.99, 0.001), 1: run(0.97)},
+                      {'accuracy': 0.999}, is_single=False),
+      table.make_line('vanilla', {0: run(0.90, 0.02), 1: run(0.92, 0.04)},
+                      {'accuracy': 0.93, 'nll': 0.3}, bold=['aurc']),
+      table.make_line('better', {0: run(0.95), 1: None},
+                      {'accuracy': 0.94, 'nll': 0.4}, bold=['accuracy', 'ece']),
+      table.make_line('broken', {0: None, 1: None}),
   ]
+
+
+AGAINST = [table.Against('accuracy', 'vanilla + T', Difference(0.02, -0.005, 0.045)),
+           table.Against('nll', 'mixup', Difference(-0.01, -0.02, -0.003))]
 
 
 def cells(markdown):
@@ -32,51 +35,48 @@ def test_cells_are_means_and_sample_deviations():
   row = cells(table.markdown(make_lines(), 'caption'))['vanilla']
   assert row['accuracy %'] == '91.00 ± 1.41'
   assert row['ECE %'] == '3.00 ± 1.41'
+  assert row['ECE floor %'] == '0.40'
   assert row['AURC %'] == '**0.300** ± 0.000'
-  assert row['paper: accuracy %'] == '93.00' and row['paper: NLL'] == '**0.30**'
+  assert row['paper: accuracy %'] == '93.00' and row['paper: NLL'] == '0.30'
 
 
-def test_the_best_single_model_is_bold_and_the_ensemble_stands_apart():
+def test_bold_is_what_it_is_told_and_the_ensemble_stands_last():
   rows = cells(table.markdown(make_lines(), 'caption'))
-  assert list(rows)[-1] == 'ensemble (several models)'
-  ensemble = rows['ensemble (several models)']
-  assert ensemble['accuracy %'] == '98.00 ± 1.41'  # The best of all, not in bold.
+  assert list(rows) == ['vanilla', 'better', 'broken', 'ensemble']
+  assert rows['ensemble']['accuracy %'] == '98.00 ± 1.41'
   better = rows['better']
-  assert better['seeds'] == '0; failed: 1'
-  assert rows['vanilla']['seeds'] == '0, 1'
-  assert better['accuracy %'] == '**95.00**'
-  assert better['ECE %'] == '**1.00**'
-  assert better['paper: accuracy %'] == '**94.00**'
+  assert better['accuracy %'] == '**95.00**' and better['ECE %'] == '**1.00**'
+  assert better['NLL'] == '0.5000'
+  assert better['seeds'] == '0; failed: 1' and rows['vanilla']['seeds'] == '0, 1'
 
 
-def test_time_and_parameters_are_relative_to_the_baseline():
-  rows = cells(table.markdown(make_lines(), 'caption'))
-  assert rows['better']['time'] == '1.50'
-  assert rows['better']['parameters'] == '1.50'
-  assert rows['vanilla']['time'].startswith('**1.00**')
-  alone = table.make_line('alone', {0: run(0.9)}, [], {})
-  assert 'time' not in table.markdown([alone], 'caption')
+def test_dble_against_the_best_other_is_a_second_table():
+  first, second = table.markdown(make_lines(), 'caption', AGAINST).split(
+      '\nDBLE against the best other single model:\n')
+  assert first == table.markdown(make_lines(), 'caption')
+  rows = cells(second)
+  assert rows['accuracy %'] == {
+      'figure': 'accuracy %', 'best other': 'vanilla + T', 'difference': '+2.00',
+      '95 % interval': '-0.50 to +4.50'}
+  assert rows['NLL']['95 % interval'] == '-0.0200 to -0.0030'
 
 
 def test_failures_are_reported_not_dropped():
   rows = cells(table.markdown(make_lines(), 'caption'))
   assert rows['broken']['accuracy %'] == 'failed'
   assert rows['broken']['seeds'] == 'failed: 0, 1'
-  assert rows['better']['NLL'] == '**0.5000**'  # Of one run.
-
-
-def test_a_run_without_its_time_has_the_other_figures():
-  untimed = {name: value for name, value in run(0.9).items() if name != 'seconds'}
-  rows = [table.make_line('vanilla', {0: run(0.8)}, [run(0.8)], {}),
-          table.make_line('untimed', {0: untimed}, [run(0.8)], {})]
-  row = cells(table.markdown(rows, ''))['untimed']
-  assert row['time'] == '–' and row['accuracy %'] == '**90.00**'
 
 
 def test_a_figure_that_no_run_has_is_a_dash():
-  rows = [table.make_line('perfect', {0: run(1.0, auroc=None)}, [], {}),
-          table.make_line('other', {0: run(0.9)}, [], {})]
+  rows = [table.make_line('perfect', {0: run(1.0, auroc=None)}),
+          table.make_line('other', {0: run(0.9)})]
   assert cells(table.markdown(rows, ''))['perfect']['failure AUROC'] == '–'
+
+
+def test_a_figure_that_no_line_has_is_no_column():
+  line = table.make_line('alone', {0: {'accuracy': 0.5}})
+  row, = cells(table.markdown([line], '')).values()
+  assert row == {'method': 'alone', 'seeds': '0', 'accuracy %': '50.00'}
 
 
 def test_latex_has_the_same_cells_and_the_ensemble_below_a_rule():
@@ -86,7 +86,14 @@ def test_latex_has_the_same_cells_and_the_ensemble_below_a_rule():
   assert lines[first - 1].startswith(r'method & seeds & accuracy \% & ECE \%')
   assert lines[first + 1].startswith(r'vanilla & 0, 1 & 91.00 $\pm$ 1.41 & ')
   assert r'\textbf{95.00}' in lines[first + 2]
-  assert lines[second + 1].startswith('ensemble (several models) & 0, 1 & 98.00')
+  assert lines[second + 1].startswith('ensemble & 0, 1 & 98.00')
   assert lines[second + 2] == r'\bottomrule'
   columns = lines[first + 1].count('&') + 1
   assert rf'\begin{{tabular}}{{l{"c" * (columns - 1)}}}' in lines
+
+
+def test_latex_has_the_second_table_too():
+  text = table.latex(make_lines(), 'caption', AGAINST)
+  assert text.startswith(table.latex(make_lines(), 'caption'))
+  assert r'accuracy \% & vanilla + T & +2.00 & -0.50 to +4.50 \\' in text
+  assert text.count(r'\begin{table}') == 2
