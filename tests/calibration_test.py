@@ -5,7 +5,6 @@ from scipy import optimize
 from scipy import special
 from scipy import stats
 from scipy.spatial import distance
-from sklearn import metrics as sklearn_metrics
 
 from dble_tf import calibration
 from dble_tf import confidence
@@ -42,111 +41,128 @@ def test_the_nll_is_that_of_averaged_probabilities(sigma_scale, temperature):
       nll_by_hand(data, sigma_scale, temperature), rel=1e-4)
 
 
-def test_the_factor_is_the_best_of_a_fine_grid():
-  data = make_data(2.0)
-  fitted = calibration.fit(data, 'sigma_scale')
-  grid = np.geomspace(1e-2, 1e2, 400)
-  losses = [data.nll(scale) for scale in grid]
-  best = grid[np.argmin(losses)]
-  assert 1e-1 < best < 1e2  # Inside, or the test would show nothing.
-  assert fitted.nll <= min(losses) + 1e-5
-  assert fitted.sigma_scale == pytest.approx(best, rel=0.1)
-  assert fitted.temperature == 1.0
+# Without an opinion.
+WIDE = calibration.Prior(1.0, width=1e3)
+
+
+def penalized_by_hand(data, prior, sigma_scale, temperature):
+  """The NLL, less a normal density of log alpha, over the number of images."""
+  log_density = stats.norm.logpdf(
+      np.log(sigma_scale), np.log(prior.center), prior.width)
+  highest = stats.norm.logpdf(0.0, 0.0, prior.width)
+  return (nll_by_hand(data, sigma_scale, temperature)
+          + (highest - log_density) / len(data.h))
+
+
+def test_the_priors_penalty_is_that_of_a_normal_logarithm():
+  prior = calibration.Prior(center=0.5, width=2.0)
+  assert prior.penalty(0.5) == 0
+  # One and two standard deviations away, on either side.
+  for deviations in (1, -1, 2, -2):
+    assert prior.penalty(0.5 * np.exp(2.0 * deviations)) == pytest.approx(
+        deviations**2 / 2)
+
+
+def test_alpha_and_t_are_the_best_of_a_fine_grid():
+  data = make_data(2.0, n=800)
+  scales, temperatures = np.geomspace(1e-2, 1e2, 41), np.geomspace(0.05, 20, 27)
+  nlls = np.array([[data.nll(scale, t) for t in temperatures] for scale in scales])
+  for prior in (calibration.PRIOR, WIDE):
+    fitted = calibration.fit(data, prior)
+    losses = nlls + np.array([[prior.penalty(scale) / 800] for scale in scales])
+    row, column = np.unravel_index(losses.argmin(), losses.shape)
+    assert 0 < row < 40 and 0 < column < 26  # Inside, or the test would show nothing.
+    assert losses[row, column] == pytest.approx(
+        penalized_by_hand(data, prior, scales[row], temperatures[column]), rel=1e-4)
+    assert penalized_by_hand(
+        data, prior, fitted.sigma_scale, fitted.temperature) <= losses.min() + 1e-5
+    # Both within a step of the grid and a bit.
+    assert fitted.sigma_scale == pytest.approx(scales[row], rel=0.3)
+    assert fitted.temperature == pytest.approx(temperatures[column], rel=0.3)
+    assert fitted.nll == pytest.approx(
+        nll_by_hand(data, fitted.sigma_scale, fitted.temperature), rel=1e-4)
+
+
+@pytest.mark.parametrize('spread, n', [(1.0, 4), (1.5, 4), (1.5, 20)])
+def test_where_images_are_few_alpha_stays_near_the_center_of_its_prior(spread, n):
+  data = make_data(spread, n=n)
+  center = calibration.PRIOR.center
+  assert calibration.fit(data).sigma_scale == pytest.approx(center, rel=0.1)
+  # Which is not what these images say.
+  assert abs(np.log(calibration.fit(data, WIDE).sigma_scale / center)) > np.log(2)
+
+
+def test_where_images_are_many_the_prior_hardly_matters():
+  data = make_data(2.0, n=6000)
+  with_prior, without = calibration.fit(data), calibration.fit(data, WIDE)
+  assert with_prior.sigma_scale == pytest.approx(without.sigma_scale, rel=0.1)
+  assert with_prior.sigma_scale > 1.5 * calibration.PRIOR.center
+  assert with_prior.nll == pytest.approx(without.nll, abs=1e-4)
+
+
+def test_a_prior_as_good_as_certain_leaves_the_best_temperature_to_fit():
+  data = make_data(2.0, n=300)
+  fitted = calibration.fit(data, calibration.Prior(center=3.0, width=1e-3))
+  assert fitted.sigma_scale == pytest.approx(3.0, rel=0.01)
+  best = optimize.minimize_scalar(
+      lambda log_t: nll_by_hand(data, 3.0, np.exp(log_t)), bounds=(-3, 3),
+      method='bounded')
+  assert fitted.temperature == pytest.approx(np.exp(best.x), rel=0.03)
 
 
 def test_a_factor_on_sigma_undoes_a_factor_in_sigma():
-  ones, fives = (calibration.fit(make_data(2.0, sigma=sigma), 'sigma_scale')
-                 for sigma in (0.1, 0.5))
+  ones, fives = (
+      calibration.fit(make_data(2.0, sigma=sigma), WIDE) for sigma in (0.1, 0.5))
   assert ones.sigma_scale == pytest.approx(5 * fives.sigma_scale, rel=0.05)
+  assert ones.temperature == pytest.approx(fives.temperature, rel=0.05)
   assert ones.nll == pytest.approx(fives.nll, abs=1e-4)
 
 
-def test_where_noise_only_hurts_there_is_none():
-  # Every image at its center: the surer the better.
-  data = make_data(0.0)
-  fitted = calibration.fit(data, 'sigma_scale')
-  assert fitted.nll <= data.nll(0.0) + 1e-6
-  assert fitted.sigma_scale < 0.05
+class Surface(calibration.HeldOut):
+  """Has an NLL of its own: a bowl around (e, exp(-1/2)), behind a wall."""
 
-
-def test_none_leaves_sigma_as_it_is():
-  data = make_data(1.5)
-  fitted = calibration.fit(data, 'none')
-  assert fitted[:3] == (1.0, 1.0, data.nll(1.0))
-  assert calibration.fit_significant(data, 'none') == fitted
-
-
-def test_the_confidences_nll_is_sklearns_log_loss_of_being_right():
-  data = make_data(1.5)
-  probabilities = data.probabilities(0.7, 0.8)
-  labels = distance.cdist(data.h, data.centers).argmin(axis=1)
-  confidences = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-  assert data.confidence_nll(0.7, 0.8) == pytest.approx(
-      sklearn_metrics.log_loss(labels == data.class_ids, confidences), rel=1e-5)
-
-
-def test_with_a_temperature_alpha_has_the_best_nll_and_t_the_best_confidence():
-  data = make_data(2.0)
-  both = calibration.fit(data, 'sigma_scale_and_temperature')
-  temperatures = np.geomspace(0.1, 10, 60)
-  best_nll = lambda scale: min(data.nll(scale, t) for t in temperatures)
-  assert best_nll(both.sigma_scale) <= min(
-      best_nll(scale) for scale in (0.0, *np.geomspace(0.02, 20, 15))) + 1e-4
-  losses = [data.confidence_nll(both.sigma_scale, t) for t in temperatures]
-  assert both.temperature == pytest.approx(temperatures[np.argmin(losses)], rel=0.1)
-  assert both.nll == pytest.approx(
-      nll_by_hand(data, both.sigma_scale, both.temperature), rel=1e-4)
-
-
-def test_a_confidence_of_one_that_is_wrong_is_a_large_loss_but_a_number():
-  data = make_data(2.0)
-  assert 1 < data.confidence_nll(0.0, 1e-6) < 17
+  def nll(self, sigma_scale, temperature=1.0):
+    bowl = (np.log(sigma_scale) - 1)**2 + (np.log(temperature) + 0.5)**2
+    return np.nan if sigma_scale < 0.9 else bowl
 
 
 def test_what_is_not_finite_is_never_the_best():
-  fitted = calibration.fit_sigma_scale(
-      lambda scale: np.nan if scale < 0.5 else (np.log(scale) - 1)**2)
-  assert fitted == pytest.approx(np.e, rel=0.02)
+  data = Surface(**vars(make_data(2.0, n=10)))
+  fitted = calibration.fit(data, WIDE)
+  assert fitted.sigma_scale == pytest.approx(np.e, rel=0.02)
+  assert fitted.temperature == pytest.approx(np.exp(-0.5), rel=0.02)
 
 
-# The significance of sigma
+@pytest.mark.parametrize('sign, expected', [(1, (1e-2, 0.05)), (-1, (1e2, 20))])
+def test_alpha_and_t_stay_within_their_bounds(sign, expected):
+  class Slope(calibration.HeldOut):
+    def nll(self, sigma_scale, temperature=1.0):
+      return sign * (np.log(sigma_scale) + np.log(temperature))
 
-
-@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_the_gain_is_the_mean_difference_to_the_nll_without_sigma(scaling):
-  data = make_data(3.0, n=300)
-  fitted = calibration.fit(data, scaling)
-  gains = (nlls_by_hand(data, 0.0)
-           - nlls_by_hand(data, fitted.sigma_scale, fitted.temperature))
-  assert fitted.gain == pytest.approx(gains.mean(), rel=1e-3)
-  assert fitted.gain_error == pytest.approx(
-      gains.std(ddof=1) / np.sqrt(300), rel=1e-3)
-  assert fitted.gain_error == pytest.approx(stats.sem(gains), rel=1e-3)
-  assert fitted.is_significant and calibration.fit_significant(data, scaling) == fitted
-
-
-@pytest.mark.parametrize('gain, gain_error, expected', [
-    (0.2, 0.06, True), (0.1, 0.46, False), (-0.2, 0.06, False), (0.0, 0.0, False),
-    (np.nan, np.nan, False)])
-def test_a_gain_is_significant_above_its_standard_error(gain, gain_error, expected):
-  assert calibration.Fitted(
-      2.0, 0.5, 1.0, gain, gain_error).is_significant == expected
-
-
-@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_a_disabled_sigma_has_the_nll_without_sigma(scaling):
-  data = make_data(2.0, n=300)  # Too few images for so small a gain.
-  fitted = calibration.fit(data, scaling)
-  assert not fitted.is_significant and fitted.nll < data.nll(0.0) - 1e-3
-  disabled = calibration.fit_significant(data, scaling)
-  assert (disabled.sigma_scale, disabled.temperature) == (0.0, 1.0)
-  assert disabled.nll == pytest.approx(nll_by_hand(data, 0.0), rel=1e-5)
-  assert (disabled.gain, disabled.gain_error) == (fitted.gain, fitted.gain_error)
+  fitted = calibration.fit(Slope(**vars(make_data(2.0, n=10))), WIDE)
+  assert (fitted.sigma_scale, fitted.temperature) == pytest.approx(expected, rel=0.01)
 
 
 def test_the_result_is_the_same_each_time():
-  assert calibration.fit(make_data(2.0), 'sigma_scale') == calibration.fit(
-      make_data(2.0), 'sigma_scale')
+  assert calibration.fit(make_data(2.0)) == calibration.fit(make_data(2.0))
+
+
+def test_the_gain_is_the_mean_difference_to_the_nll_of_distances_alone():
+  data = make_data(3.0, n=300)
+  judged = calibration.judge(data, 2.0, 0.7)
+  gains = nlls_by_hand(data, 0.0) - nlls_by_hand(data, 2.0, 0.7)
+  assert judged[:2] == (2.0, 0.7)
+  assert judged.nll == pytest.approx(nll_by_hand(data, 2.0, 0.7), rel=1e-4)
+  assert judged.gain == pytest.approx(gains.mean(), rel=1e-3)
+  assert judged.gain_error == pytest.approx(
+      gains.std(ddof=1) / np.sqrt(300), rel=1e-3)
+
+
+def test_what_is_fitted_is_judged_on_the_same_images():
+  data = make_data(3.0, n=300)
+  fitted = calibration.fit(data)
+  assert fitted == calibration.judge(data, fitted.sigma_scale, fitted.temperature)
+  assert fitted.gain > 0
 
 
 # The temperature of logits
