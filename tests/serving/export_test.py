@@ -346,7 +346,7 @@ def test_versions_are_the_numbers_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize('text, name', [
-    ('cifar10_short', 'cifar10_short'), ('my model/2', 'my_model_2'),
+    ('cifar10_10000', 'cifar10_10000'), ('my model/2', 'my_model_2'),
     ('..', 'model'), ('.hidden', 'hidden'), ('été', '_t_')])
 def test_names_fit_into_paths_and_urls(text, name):
   assert export.model_name(text) == name

@@ -51,7 +51,7 @@ def test_help_is_grouped_and_no_error(flag, launch):
   assert places == sorted(places)
   model = done.stdout[places[2]:places[3]]
   assert '--encoder  (default: mlp)' in model and '--learning_rate' not in model
-  assert 'cifar10_short' in done.stdout  # Flag files by name.
+  assert 'cifar10_10000' in done.stdout  # Flag files by name.
 
 
 def test_help_that_is_not_read_to_its_end_is_no_error(command):

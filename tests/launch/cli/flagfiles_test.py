@@ -16,7 +16,8 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_experiments_are_the_flag_files_of_the_package():
   assert flagfiles.experiments() == [
-      'cifar10', 'cifar100', 'cifar10_short', 'digits', 'mnist', 'tiny_imagenet']
+      'cifar10', 'cifar100', 'cifar10_10000', 'cifar10_20_epochs', 'digits', 'mnist',
+      'mnist_2000', 'tiny_imagenet']
 
 
 @pytest.mark.parametrize('name', ['cifar10', 'cifar10.flags', 'launch/cifar10.flags'])
@@ -50,9 +51,9 @@ def test_lines_take_the_place_of_their_file(elsewhere):
 
 
 def test_files_may_include_others_by_name(elsewhere):
-  expanded = flagfiles.expand(['--flagfile=cifar10_short'])
-  whole = flagfiles.expand(['--flagfile=cifar10'])
-  assert expanded[:len(whole)] == whole and '--steps_per_epoch=400' in expanded
+  expanded = flagfiles.expand(['--flagfile=cifar10_20_epochs'])
+  whole = flagfiles.expand(['--flagfile=cifar10_10000'])
+  assert expanded[:len(whole)] == whole and '--train_size=45000' in expanded
 
 
 def test_a_file_that_includes_itself_is_refused(elsewhere):

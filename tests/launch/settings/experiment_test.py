@@ -29,31 +29,18 @@ def test_each_flag_file_is_an_experiment_as_the_paper_describes(name, encoder):
   assert values.validation_size > 0
 
 
-@pytest.mark.parametrize('name, episode', [
-    ('mnist', 'leave_one_out'), ('cifar10', 'leave_one_out'),
-    ('cifar10_short', 'leave_one_out'), ('cifar100', 'support_query')])
-def test_flag_files_ask_for_the_episodes_that_were_found_better(name, episode):
-  assert parse(f'--flagfile={name}').episode == episode
-
-
-@pytest.mark.parametrize('name, scaling', [
-    ('digits', 'sigma_scale'), ('mnist', 'sigma_scale_and_temperature'),
-    ('cifar10', 'sigma_scale_and_temperature'),
-    ('cifar10_short', 'sigma_scale_and_temperature')])
-def test_flag_files_ask_for_the_scaling_that_was_found_better(name, scaling):
-  assert parse(f'--flagfile={name}').scaling == scaling
-
-
 @pytest.mark.parametrize('argument', [
     '--num_shots=0', '--num_queries=0', '--num_ways=1', '--epochs=0',
     '--learning_rate=-1', '--learning_rate=nan', '--weight_decay=inf',
     '--width=0', '--width=nan', '--schedule=linear', '--warmup=1', '--warmup=-0.1',
+    '--ema=1', '--ema=-0.5',
     '--decay_at=0.75,0.5', '--decay_at=half', '--decay_at=1.5', '--seed=-1',
     '--validation_size=-1', '--threshold_size=-1', '--train_size=0', '--split_seed=-1',
     '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
-    '--confidence_training=held_out', '--normalize_confidence_input=some',
+    '--confidence_training=held_out', '--squared_scale=0', '--squared_scale=inf',
+    '--ema=1',
     '--scaling=much', '--dtype_policy=float8'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
