@@ -234,11 +234,11 @@ class DBLE(Classifier):
     return self.confidence_model is not None and self.scaling != 'none'
 
   def fit_train(self, train: tf.data.Dataset, verbose: int = 0) -> None:
-    """Fits the class centers, unless they are valid; alpha is its prior's center."""
+    """Fits the class centers and sets alpha to its prior's, where not valid yet."""
     if not self.has_centers:
       self.fit_centers(train, verbose)
-      if self.takes_held_out:
-        self.sigma_scale.assign(calibration.PRIOR.center)
+    if self.takes_held_out and not tf.convert_to_tensor(self.calibration_size) > 0:
+      self.sigma_scale.assign(calibration.PRIOR.center)
 
   def fit_centers(self, train: tf.data.Dataset, verbose: int = 0) -> None:
     """Eq. 5: each class's mean representation, in one pass.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import special
 
 from dble_tf import calibration
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 from dble_tf.serving.export import export
@@ -21,9 +21,9 @@ def make_model(sigma=0.5, distance_scale=0.1, **arguments):
       keras.Input([4, 1, 1], dtype='uint8'), keras.layers.Rescaling(distance_scale),
       keras.layers.Flatten()])
   model = DBLE(encoder, 3, **{
-      'num_shots': 1,
-      'confidence_model': ConfidenceModel(4, dropout=0.0, initial_sigma=sigma),
-      **arguments})
+      'num_shots': 1, 'confidence_model': ConfidenceModel(4, dropout=0.0), **arguments})
+  if model.confidence_model is not None:
+    model.confidence_model.scale.assign(sigma)
   model.compile(keras.optimizers.SGD(0.01), keras.optimizers.SGD(0.01))
   return model
 
@@ -94,20 +94,21 @@ def test_valid_centers_are_kept():
 # Alpha and T
 
 
-@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_alpha_is_fitted_by_the_held_out_nll(scaling):
-  model = make_model(scaling=scaling)
+def test_alpha_and_t_are_fitted_by_the_held_out_nll():
+  model = make_model()
   model.fit_centers(batches(0))
   before = nll(model)
-  representations = model.represent(batches(1))
-  expected = calibration.fit(
-      model.held_out(representations, model.confidence_model), scaling)
+  images, class_ids = some_images(1)
+  h = model.encoder.predict(images, verbose=0)
+  expected = calibration.fit(calibration.HeldOut(
+      h, model.confidence_model(h).numpy(), class_ids,
+      tf.constant(model.centers.numpy()), tf.constant(model.noise.numpy())))
   model.calibrate(batches(0), batches(1))
   assert nll(model) < before - 1e-3
   assert nll(model) == pytest.approx(expected.nll, rel=1e-4)
-  assert float(model.sigma_scale) == pytest.approx(expected.sigma_scale, rel=1e-6)
-  assert float(model.temperature) == pytest.approx(expected.temperature, rel=1e-6)
-  assert (expected.temperature != 1.0) == (scaling == 'sigma_scale_and_temperature')
+  assert float(model.sigma_scale) == pytest.approx(expected.sigma_scale, rel=1e-2)
+  assert float(model.temperature) == pytest.approx(expected.temperature, rel=1e-2)
+  assert abs(expected.temperature - 1) > 0.05
   assert int(model.calibration_size) == 600 and model.uses_sigma
   model.require_calibrated()
 
@@ -149,7 +150,7 @@ def test_sigma_is_multiplied_and_distances_are_divided():
 
 
 def test_saving_and_exporting_keep_alpha_and_temperature(tmp_path):
-  model = make_model(scaling='sigma_scale_and_temperature')
+  model = make_model()
   model.fit_centers(batches(0))
   model.sigma_scale.assign(3.0)
   model.temperature.assign(0.7)
@@ -164,7 +165,7 @@ def test_saving_and_exporting_keep_alpha_and_temperature(tmp_path):
                   exported.signatures['serving_default'](images=images)):
     np.testing.assert_allclose(
         answers['confidence'], expected['confidence'], rtol=1e-5)
-  assert loaded.scaling == 'sigma_scale_and_temperature'
+  assert loaded.scaling == 'fitted'
   loaded.require_calibrated()
 
 
@@ -188,25 +189,6 @@ def test_training_on_makes_what_was_fitted_invalid():
 
 
 # Without sigma
-
-
-@pytest.mark.parametrize('scaling', ['sigma_scale', 'sigma_scale_and_temperature'])
-def test_where_distances_are_calibrated_there_is_no_sigma(scaling):
-  model = make_model(distance_scale=0.03, scaling=scaling)
-  model.fit_centers(batches(0))
-  images, _ = some_images(1, 1500)
-  softmax = lambda distances: special.softmax(-distances, axis=1)
-  true_probabilities = softmax(model.predict(images, verbose=0)['distances'])
-  uniform = np.random.default_rng(0).uniform(size=[len(images), 1])
-  class_ids = (uniform > true_probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
-  model.calibrate(
-      batches(0), tf.data.Dataset.from_tensor_slices((images, class_ids)).batch(500))
-  assert (float(model.sigma_scale), float(model.temperature)) == (0.0, 1.0)
-  answers = model.predict(images[:50], verbose=0)
-  np.testing.assert_allclose(
-      answers['probabilities'], softmax(answers['distances']), atol=1e-5)
-  assert not model.uses_sigma
-  model.require_calibrated()
 
 
 def model_without_sigma():
@@ -265,35 +247,70 @@ def test_a_disabled_confidence_model_is_not_exported(tmp_path):
   np.testing.assert_array_equal(mine['sigma'], np.zeros(600))
 
 
-# Refusals
+# Without held-out images
 
 
-@pytest.mark.parametrize('arguments, needs', [
-    ({'scaling': 'none'}, False),
-    ({'confidence_model': None}, False),
-    ({'scaling': 'sigma_scale'}, True),
-])
-def test_held_out_images_are_asked_for_where_something_is_fitted(arguments, needs):
+@pytest.mark.parametrize('arguments, takes', [
+    ({}, True), ({'scaling': 'none'}, False), ({'confidence_model': None}, False)])
+def test_held_out_images_are_made_use_of_and_never_needed(arguments, takes):
   model = make_model(**arguments)
-  assert model.needs_held_out == needs
-  if needs:
-    with pytest.raises(UserError, match='pass them as held_out'):
-      model.calibrate(batches(0))
-  else:
-    model.calibrate(batches(0))
-    model.require_calibrated()
+  assert model.takes_held_out == takes and not model.needs_held_out
+  model.calibrate(batches(0))
+  model.require_calibrated()
 
 
-def test_an_export_without_alpha_is_refused(tmp_path):
+def test_without_held_out_images_alpha_is_the_center_of_its_prior(tmp_path):
+  model = make_model()
+  model.calibrate(batches(0))
+  assert float(model.sigma_scale) == pytest.approx(calibration.PRIOR.center)
+  assert (float(model.temperature), int(model.calibration_size)) == (1.0, 0)
+  images, _ = some_images(2)
+  expected = model.predict(images, verbose=0)
+  h = model.encoder.predict(images, verbose=0)
+  np.testing.assert_allclose(
+      expected['sigma'], calibration.PRIOR.center * model.confidence_model(h),
+      rtol=1e-5)
+  exported = tf.saved_model.load(str(export(model, tmp_path)))
+  np.testing.assert_allclose(
+      exported.serving_default(images=images)['confidence'], expected['confidence'],
+      rtol=1e-5)
+
+
+def test_alpha_is_the_center_of_its_prior_also_where_centers_came_first():
   model = make_model()
   model.fit_centers(batches(0))
-  for write in (lambda: export(model, tmp_path / 'a'),
-                lambda: model.export(tmp_path / 'b')):
-    with pytest.raises(UserError, match=r'calibrate\(train, held_out\)'):
-      write()
-  assert not list(tmp_path.iterdir())
+  model.calibrate(batches(0))
+  assert float(model.sigma_scale) == pytest.approx(calibration.PRIOR.center)
+
+
+def test_what_held_out_images_have_fitted_stays_without_them():
+  model = calibrated_model()
+  fitted = float(model.sigma_scale), float(model.temperature)
+  assert abs(fitted[0] - calibration.PRIOR.center) > 0.02
+  model.calibrate(batches(0))
+  assert (float(model.sigma_scale), float(model.temperature)) == fitted
+  assert int(model.calibration_size) == 600
+
+
+def test_held_out_images_can_come_later():
+  model, expected = make_model(), calibrated_model()
+  model.calibrate(batches(0))
   model.calibrate(batches(0), batches(1))
-  assert export(model, tmp_path / 'a').exists()
+  for mine, theirs in zip(model.weights, expected.weights):
+    np.testing.assert_array_equal(theirs, mine, err_msg=mine.path)
+
+
+def test_a_fit_without_validation_ends_with_the_center_of_the_prior():
+  model = make_model()
+  episodes = np.random.default_rng(0).integers(
+      256, size=[4, 2, 3, 2, 4, 1, 1], dtype=np.uint8)
+  model.fit(tf.data.Dataset.from_tensor_slices(episodes), train_data=batches(0),
+            verbose=0)
+  assert float(model.sigma_scale) == pytest.approx(calibration.PRIOR.center)
+  model.require_calibrated()
+
+
+# Refusals
 
 
 @pytest.mark.parametrize('nothing', [batches(1).take(0), some_images(1)])
@@ -319,5 +336,5 @@ def test_an_alpha_needs_centers_first():
 
 
 def test_an_unknown_scaling_is_refused():
-  with pytest.raises(UserError, match="sigma_scale_and_temperature, not 'much'"):
+  with pytest.raises(UserError, match="'fitted' or 'none', not 'much'"):
     make_model(scaling='much')

@@ -11,7 +11,7 @@ from scipy.spatial import distance
 
 from dble_tf import confidence
 from dble_tf import encoders
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.data import load
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
@@ -28,8 +28,8 @@ from tests.linear import weights
 def test_the_constructor_names_its_arguments():
   parameters = inspect.signature(DBLE.__init__).parameters
   assert list(parameters) == [
-      'self', 'encoder', 'num_classes', 'num_shots', 'confidence_model', 'num_samples',
-      'seed', 'scaling', 'name', 'kwargs']
+      'self', 'encoder', 'num_classes', 'num_shots', 'confidence_model',
+      'squared_scale', 'num_samples', 'seed', 'scaling', 'name', 'kwargs']
   assert parameters['num_shots'].kind is inspect.Parameter.KEYWORD_ONLY
 
 
@@ -55,8 +55,11 @@ def algorithm_1(model, batch):
             supports = rows[:place] + rows[place + 1:]
           centers.append(sum(supports) / len(supports))
         d = [tf.norm(rows[place] - center) for center in centers]
-        terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
         queries.append((rows[place], label, centers, int(np.argmin(d)) != label))
+        if model.squared_scale is not None:
+          d = [model.squared_scale * tf.reduce_sum((rows[place] - center)**2)
+               for center in centers]
+        terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
   return sum(terms) / len(terms), queries
 
 
@@ -65,10 +68,12 @@ EPISODES = pytest.mark.parametrize('num_shots', [linear.SHOTS, None])
 
 
 @EPISODES
-def test_train_step_follows_algorithm_1_for_theta(num_shots):
+@pytest.mark.parametrize('squared_scale', [None, 0.3])
+def test_train_step_follows_algorithm_1_for_theta(num_shots, squared_scale):
   batch = random_episodes()
-  model = make_model(rate=0.05, num_shots=num_shots)
-  reference = make_model(num_shots=num_shots)
+  model, reference = (
+      make_model(rate=0.05, num_shots=num_shots, squared_scale=squared_scale)
+      for _ in range(2))
   with tf.GradientTape() as tape:
     expected_loss, queries = algorithm_1(reference, batch)
   gradient, = tape.gradient(expected_loss, [v.value for v in reference.theta])
@@ -90,7 +95,11 @@ def test_train_step_follows_algorithm_1_for_phi(num_shots, learns_from):
       for _ in range(2))
   reference.set_weights(model.get_weights())
   _, queries = algorithm_1(reference, batch)
-  assert 3 <= sum(is_error for *_, is_error in queries) < len(queries)
+  num_errors = sum(is_error for *_, is_error in queries)
+  assert 3 <= num_errors < len(queries)
+  own = [np.linalg.norm(query - centers[label]) for query, label, centers, _ in queries]
+  reference.confidence_model.scale.assign(
+      0.9 * 0.5 + 0.1 * np.mean(own) / np.sqrt(linear.DIM))
   # The noise of the first step, for all queries in the order of the episodes.
   noise = tf.reshape(confidence.standard_noise(
       [2, len(queries) // 2, linear.DIM], [0, 1]), [-1, linear.DIM])
@@ -101,13 +110,42 @@ def test_train_step_follows_algorithm_1_for_phi(num_shots, learns_from):
         z = query + reference.confidence_model(query[tf.newaxis])[0] * e
         d = [tf.norm(z - center) for center in centers]
         expected_loss += d[label] + tf.math.log(sum(tf.exp(-x) for x in d))
-    expected_loss /= len(queries)  # Of all, not of the errors alone.
+    expected_loss /= num_errors if learns_from == 'errors' else len(queries)
   gradients = tape.gradient(expected_loss, [v.value for v in reference.phi])
   logs = model.train_on_batch(batch, return_dict=True)
   assert logs['confidence_loss'] == pytest.approx(float(expected_loss), rel=1e-3)
   for actual, before, gradient in zip(model.phi, reference.phi, gradients):
     np.testing.assert_allclose(
         actual, before - 0.3 * gradient, rtol=1e-3, atol=1e-5)
+  assert float(model.confidence_model.scale) == pytest.approx(
+      float(reference.confidence_model.scale), rel=1e-5)
+
+
+def test_errors_and_phis_loss_are_of_distances_where_theta_learns_from_squared_ones():
+  plain, squared = (
+      make_model(squared_scale=squared_scale) for squared_scale in (None, 0.3))
+  logs, expected = (model.train_on_batch(random_episodes(), return_dict=True)
+                    for model in (squared, plain))
+  for name in ('confidence_loss', 'error_rate'):
+    assert logs[name] == pytest.approx(expected[name], rel=1e-5), name
+  for actual, other in zip(squared.phi, plain.phi):
+    np.testing.assert_allclose(actual, other, rtol=1e-5, atol=1e-7)
+  assert logs['prototype_loss'] != pytest.approx(expected['prototype_loss'], rel=0.01)
+
+
+def test_sigma_follows_the_scale_of_the_encoders_output():
+  sigmas = []
+  for factor in (1.0, 20.0):
+    model = make_model(rate=0.0, confidence_rate=0.0)
+    kernel = model.confidence_model.output_layer.kernel
+    kernel.assign(tf.random.stateless_normal(kernel.shape, [0, 0]))
+    model.theta[0].assign(30 * factor * model.theta[0])  # Beyond layer norm's epsilon.
+    model.fit(tf.data.Dataset.from_tensors(random_episodes()).repeat(50), verbose=0)
+    images, class_ids = some_images()
+    sigmas.append(model.confidence_model(
+        model.represent(batches(images, class_ids)).h).numpy())
+  assert sigmas[0].std() > 0.05 * sigmas[0].mean()
+  np.testing.assert_allclose(sigmas[1], 20 * sigmas[0], rtol=1e-3)
 
 
 def test_phi_never_moves_theta():
@@ -122,11 +160,11 @@ def test_phi_never_moves_theta():
 
 def test_theta_learns_from_every_query_and_phi_from_errors_alone():
   model = make_model()
-  before = weights(model.confidence_model)
+  before = [variable.numpy() for variable in model.phi]
   logs = model.train_on_batch(separable_episodes(), return_dict=True)
   assert logs['error_rate'] == 0
   assert logs['confidence_loss'] == 0
-  for old, new in zip(before, weights(model.confidence_model)):
+  for old, new in zip(before, model.phi):
     np.testing.assert_array_equal(old, new)
   assert not np.allclose(make_model().theta[0], model.theta[0])
 
@@ -299,6 +337,29 @@ def test_prediction_follows_equations_6_and_10():
   assert model.noise.shape == (20, linear.DIM)
 
 
+def test_labels_and_equation_10_are_of_distances_where_theta_learns_from_squared_ones():
+  images, _ = some_images(n=11, seed=5)
+  plain, squared = (
+      fitted_model(squared_scale=squared_scale).predict(images, verbose=0)
+      for squared_scale in (None, 0.3))
+  for name, expected in plain.items():
+    np.testing.assert_array_equal(squared[name], expected, err_msg=name)
+
+
+def test_without_sigma_probabilities_are_of_what_theta_learns_from():
+  model = fitted_model(squared_scale=0.3)
+  model.sigma_scale.assign(0.0)
+  model.temperature.assign(2.0)
+  images, _ = some_images(n=11, seed=5)
+  outputs = model.predict(images, verbose=0)
+  h = model.encoder.predict(images, verbose=0)
+  d = distance.cdist(h, model.centers.numpy(), 'sqeuclidean')
+  np.testing.assert_allclose(
+      outputs['probabilities'], special.softmax(-0.3 * d / 2, axis=1), rtol=1e-3)
+  np.testing.assert_array_equal(outputs['label'], d.argmin(axis=1))
+  np.testing.assert_allclose(outputs['distances'], np.sqrt(d), rtol=1e-3)
+
+
 def test_the_same_image_gets_the_same_confidence_in_any_batch():
   model = fitted_model()
   images, _ = some_images(n=30)
@@ -368,6 +429,12 @@ def test_the_default_confidence_model_fits_the_encoder():
   assert model.confidence_model.learns_from == 'errors'
 
 
+@pytest.mark.parametrize('squared_scale', [0.0, -1.0, float('nan')])
+def test_squared_distances_need_a_factor_above_zero(squared_scale):
+  with pytest.raises(UserError, match='squared_scale must be above 0'):
+    make_model(squared_scale=squared_scale)
+
+
 @pytest.mark.parametrize('num_shots', [0, -1])
 def test_episodes_without_supports_are_refused(num_shots):
   with pytest.raises(UserError, match='at least one support'):
@@ -404,10 +471,11 @@ def test_config_mirrors_the_constructor(confidence_model):
     confidence_model = linear.confidence_model(learns_from='all', dropout=0.25)
   model = DBLE(
       linear.encoder(), 4, num_shots=None, confidence_model=confidence_model,
-      num_samples=9, seed=3, scaling='none', name='mine')
+      squared_scale=0.3, num_samples=9, seed=3, scaling='none', name='mine')
   clone = DBLE.from_config(model.get_config())
   assert clone.get_config() == model.get_config()
   assert clone.name == 'mine' and clone.scaling == 'none' and clone.num_shots is None
+  assert clone.squared_scale == 0.3
   if confidence_model is not None:
     assert clone.noise.shape == (9, linear.DIM)
     np.testing.assert_array_equal(clone.noise, model.noise)
