@@ -1,11 +1,10 @@
 import keras
 import numpy as np
 import pytest
-from scipy import special
 from sklearn import metrics as sklearn_metrics
 
 from dble_tf import evaluation
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.data import Split
 from dble_tf.model import DBLE
 
@@ -25,8 +24,7 @@ def model(split):
   encoder = keras.Sequential([
       keras.Input([2, 2, 1], dtype='uint8'), keras.layers.Rescaling(0.05),
       keras.layers.Flatten()])
-  model = DBLE(
-      encoder, 3, num_shots=1, confidence_model=ConfidenceModel(4, initial_sigma=1.0))
+  model = DBLE(encoder, 3, num_shots=1, confidence_model=ConfidenceModel(4))
   model.fit_centers(split.batches(16))
   return model
 
@@ -67,17 +65,25 @@ def test_a_model_without_sigma_has_no_predictions_of_it(split):
   np.testing.assert_array_equal(predictions['true_label'], split.class_ids)
 
 
-def test_without_sigma_is_the_softmax_of_negative_distances(split, predictions):
-  plain = evaluation.without_sigma(predictions)
-  h = split.images.reshape(60, 4) * 0.05
-  centers = np.stack([h[split.class_ids == c].mean(axis=0) for c in range(3)])
-  expected = special.softmax(
-      -np.linalg.norm(h[:, np.newaxis] - centers, axis=2), axis=1)
-  np.testing.assert_allclose(plain['probabilities'], expected, rtol=1e-3)
-  np.testing.assert_allclose(plain['confidence'], expected.max(axis=1), rtol=1e-3)
-  np.testing.assert_array_equal(plain['label'], predictions['label'])
-  # Sigma = 1 blurs: the model is less sure with it.
-  assert predictions['confidence'].mean() < plain['confidence'].mean() - 0.01
+def test_other_probabilities_change_confidences_and_no_label():
+  predictions = {
+      'label': np.array([2, 0]), 'true_label': np.array([2, 1]),
+      'confidence': np.array([0.7, 0.9]), 'distance_to_true': np.array([1.0, 2.0]),
+      'probabilities': np.array([[0.1, 0.2, 0.7], [0.9, 0.1, 0.0]])}
+  # The label is not the likeliest class of the first image any more.
+  other = np.array([[0.5, 0.2, 0.3], [0.6, 0.3, 0.1]])
+  changed = evaluation.with_probabilities(predictions, other)
+  np.testing.assert_array_equal(changed['confidence'], [0.3, 0.6])
+  np.testing.assert_array_equal(changed['probabilities'], other)
+  for name in ('label', 'true_label', 'distance_to_true'):
+    np.testing.assert_array_equal(changed[name], predictions[name])
+  np.testing.assert_array_equal(predictions['confidence'], [0.7, 0.9])
+
+
+def test_predictions_hold_what_is_told_of_them(predictions):
+  assert set(predictions) == {
+      'label', 'confidence', 'probabilities', 'true_label', 'distance_to_true',
+      'distance_to_predicted', 'sigma_mean'}
 
 
 def test_figures_agree_with_evaluate_and_scikit_learn(model, split, predictions):

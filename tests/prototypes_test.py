@@ -136,6 +136,31 @@ def test_the_likelihood_of_the_true_class_is_taken_for_each_query():
   np.testing.assert_allclose(likelihoods, [[0.75, 0.8], [0.5, 0.1]], rtol=1e-5)
 
 
+def test_distances_of_the_softmax_can_be_squared_and_scaled():
+  d = tf.constant([[1.0, 2.0], [3.0, 0.5]])
+  assert prototypes.shaped(d, None) is d
+  np.testing.assert_allclose(
+      prototypes.shaped(d, 0.5), [[0.5, 2.0], [4.5, 0.125]], rtol=1e-6)
+
+
+def test_squared_distances_make_the_softmax_linear_in_the_point():
+  # -s |h - a|^2 + s |h - b|^2 = 2 s h.(a - b) - s (|a|^2 - |b|^2).
+  rng = np.random.default_rng(8)
+  h, centers = (rng.normal(size=[n, 4]).astype(np.float32) for n in (6, 2))
+  log_likelihoods = prototypes.log_likelihoods(
+      prototypes.shaped(prototypes.distances(h, centers), 0.3)).numpy()
+  a, b = centers
+  np.testing.assert_allclose(
+      log_likelihoods[:, 0] - log_likelihoods[:, 1],
+      0.3 * (2 * h @ (a - b) - a @ a + b @ b), rtol=1e-3, atol=1e-4)
+
+
+def test_values_are_selected_at_the_true_class():
+  values = tf.reshape(tf.range(12.0), [2, 2, 3])
+  np.testing.assert_array_equal(
+      prototypes.at_true_class(values, tf.constant([2, 0])), [[2, 3], [8, 9]])
+
+
 def test_likelihoods_of_far_points_do_not_overflow():
   log_likelihoods = prototypes.log_likelihoods(tf.constant([[1e4, 1e4 + 1]]))
   np.testing.assert_allclose(

@@ -21,9 +21,9 @@ def linear_encoder():
   return linear.encoder(keras.regularizers.L2(0.1))
 
 
-def make_model(num_shots=2, **compile_arguments):
-  model = DBLE(
-      linear_encoder(), 4, num_shots=num_shots, confidence_model=None)
+def make_model(num_shots=2, squared_scale=None, **compile_arguments):
+  model = DBLE(linear_encoder(), 4, num_shots=num_shots, confidence_model=None,
+               squared_scale=squared_scale)
   model.compile(keras.optimizers.SGD(0.1, momentum=0.9), **compile_arguments)
   return model
 
@@ -34,10 +34,10 @@ def fitted_model(**arguments):
   return model
 
 
-@pytest.mark.parametrize('num_shots', [2, None])
-def test_the_encoder_learns_as_with_a_confidence_model(num_shots):
-  model = make_model(num_shots)
-  dble = DBLE(linear_encoder(), 4, num_shots=num_shots)
+@pytest.mark.parametrize('num_shots, squared_scale', [(2, None), (None, 0.1)])
+def test_the_encoder_learns_as_with_a_confidence_model(num_shots, squared_scale):
+  model = make_model(num_shots, squared_scale)
+  dble = DBLE(linear_encoder(), 4, num_shots=num_shots, squared_scale=squared_scale)
   dble.compile(keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.1))
   for step in range(3):
     logs = model.train_on_batch(random_episodes(step), return_dict=True)
@@ -49,13 +49,15 @@ def test_the_encoder_learns_as_with_a_confidence_model(num_shots):
   assert set(logs) == {'loss', 'prototype_loss', 'error_rate'}
 
 
-def test_prediction_follows_equations_3_and_6():
-  model = fitted_model()
+@pytest.mark.parametrize('squared_scale', [None, 0.2])
+def test_prediction_follows_equations_3_and_6(squared_scale):
+  model = fitted_model(squared_scale=squared_scale)
   images, class_ids = some_images()
   h = images.reshape(-1, 4) * 0.01 @ model.encoder.get_weights()[0]
   centers = np.stack([h[class_ids == c].mean(axis=0) for c in range(4)])
   distances = distance.cdist(h, centers)
-  expected = special.softmax(-distances, axis=1)
+  expected = special.softmax(
+      -distances if squared_scale is None else -0.2 * distances**2, axis=1)
   answers = model.predict(images, verbose=0)
   np.testing.assert_allclose(answers['probabilities'], expected, rtol=1e-3)
   np.testing.assert_array_equal(answers['label'], distances.argmin(axis=1))
@@ -106,12 +108,13 @@ def test_an_export_has_distances_and_no_sigma(tmp_path):
 
 
 def test_it_survives_saving_and_goes_on_learning(tmp_path):
-  model = make_model(num_shots=None)
+  model = make_model(num_shots=None, squared_scale=0.1)
   model.train_on_batch(random_episodes())
   model.fit_centers(batches(*some_images()))
   model.save(tmp_path / 'model.keras')
   loaded = keras.models.load_model(tmp_path / 'model.keras')
   assert loaded.num_shots is None and loaded.confidence_model is None
+  assert loaded.squared_scale == 0.1
   images, _ = some_images()
   answers = loaded.predict(images, verbose=0)
   for name, expected in model.predict(images, verbose=0).items():

@@ -10,7 +10,7 @@ from dble_tf import confidence
 from dble_tf import encoders
 from dble_tf import replicas
 from dble_tf.baselines import deep_ensemble
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 
@@ -51,8 +51,7 @@ def make_model(kind, encoder):
   plain = {'encoder': encoder, 'num_classes': NUM_CLASSES, 'weight_decay': 0.1}
   if kind == 'dble':
     model = DBLE(
-        encoder, NUM_CLASSES, num_shots=2, confidence_model=make_phi(), seed=5,
-        scaling='sigma_scale_and_temperature')
+        encoder, NUM_CLASSES, num_shots=2, confidence_model=make_phi(), seed=5)
   elif kind == 'prototypical':
     model = DBLE(encoder, NUM_CLASSES, num_shots=None, confidence_model=None)
   elif kind == 'vanilla':
@@ -132,6 +131,45 @@ def test_a_replica_without_any_error_counts():
   errors, episodes = ([copy.numpy() for copy in variable.value.values]
                       for variable in two[0].error_rate.variables)
   assert errors[0] == 0 < errors[1] and episodes == [6, 6]
+
+
+def on_each_replica(function, *values):
+  """Runs a function on two replicas; each gets its row of every value."""
+  rows = lambda: function(*(tf.constant(value)[replicas.index()] for value in values))
+  return [result.numpy() for result in tf.function(
+      lambda: strategy(2).run(rows))().values]
+
+
+@pytest.mark.parametrize('is_error, expected', [
+    ([[False, False], [True, True]], (3 + 5) / 2),
+    ([[True, False], [True, True]], (1 + 3 + 5) / 3),
+    ([[False, False], [False, False]], 0)])
+def test_phis_loss_is_the_mean_over_the_errors_of_all_replicas(is_error, expected):
+  with strategy(2).scope():
+    phi = make_phi()
+  losses = on_each_replica(phi.loss, [[-1.0, -9.0], [-3.0, -5.0]], is_error)
+  assert np.mean(losses) == pytest.approx(expected)
+
+
+def test_the_scale_of_the_space_is_that_of_all_replicas():
+  with strategy(2).scope():
+    phi = ConfidenceModel(4)
+
+  def update(own_distances):
+    phi.update_scale(own_distances)
+    return tf.convert_to_tensor(phi.scale)
+
+  # The mean distance is 4, on replicas 2 and 6, over sqrt(4); then it is 2.
+  for distances, expected in (
+      ([[1.0, 3.0], [4.0, 8.0]], 0.9 + 0.1 * 2),
+      ([[2.0, 3.0], [3.0, 0.0]], 0.9 * 1.1 + 0.1 * 1)):
+    np.testing.assert_allclose(
+        on_each_replica(update, distances), [expected] * 2, rtol=1e-6)
+  # A replica that has none is not left behind.
+  np.testing.assert_allclose(
+      on_each_replica(update, [[1.0, 1.0], [np.nan, 1.0]]), [1.09] * 2, rtol=1e-6)
+  copies = [copy.numpy() for copy in phi.scale.value.values]
+  np.testing.assert_array_equal(*copies)
 
 
 def test_synchronized_batch_norm_makes_replicas_equal_one():

@@ -6,14 +6,14 @@ from scipy import special
 from dble_tf import confidence
 from dble_tf.baselines import Vanilla
 from dble_tf.baselines import VanillaErrors
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.errors import UserError
 
 
 def make_model(encoder, learns_from='errors', **arguments):
   confidence_model = ConfidenceModel(
-      4, learns_from=learns_from, hidden_units=5, dropout=0.0, weight_decay=0.0,
-      initial_sigma=0.5)
+      4, learns_from=learns_from, hidden_units=5, dropout=0.0, weight_decay=0.0)
+  confidence_model.scale.assign(0.5)
   model = VanillaErrors(
       encoder, 4, confidence_model=confidence_model, weight_decay=0.1, **arguments)
   model.compile(keras.optimizers.SGD(0.5), keras.optimizers.SGD(0.5))
@@ -49,16 +49,19 @@ def test_theta_learns_as_in_plain_training(make_encoder, some_data):
 
 
 def phi_gradient_of_the_last_bias(model, images, class_ids, which):
-  """By hand: the softplus's bias moves sigma by sigmoid, z by the noise."""
+  """By hand: the softplus's bias moves sigma by sigmoid, z by the noise.
+
+  Sigma is in units of the scale, 0.5.
+  """
   logits = model.linear(model.encode(images)).numpy()
   sigma = model.confidence_model(logits).numpy()
   noise = confidence.standard_noise(logits.shape, [0, 1]).numpy()
   p = special.softmax(logits + sigma * noise, axis=1)
-  # Sigma is s / (1 + s / 10) of s = softplus, whose slope is 1 - exp(-s).
-  unbent = sigma / (1 - sigma / 10)
-  slope = (1 - np.exp(-unbent)) / (1 + unbent / 10)**2
+  # Sigma / 0.5 is s / (1 + s / 10) of s = softplus, whose slope is 1 - exp(-s).
+  unbent = sigma / 0.5 / (1 - sigma / 0.5 / 10)
+  slope = 0.5 * (1 - np.exp(-unbent)) / (1 + unbent / 10)**2
   terms = (p - np.eye(4)[class_ids]) * noise * slope
-  return (terms * which(logits)[:, np.newaxis]).sum(axis=0) / len(images)
+  return terms[which(logits)].mean(axis=0)
 
 
 @pytest.mark.parametrize('learns_from', ['errors', 'all'])
@@ -68,7 +71,7 @@ def test_phi_learns_from_errors_or_from_all(learns_from, make_encoder, some_data
   gradient = phi_gradient_of_the_last_bias(
       model, images, class_ids, lambda logits: (
           logits.argmax(axis=1) != class_ids if learns_from == 'errors'
-          else np.ones(20)))
+          else np.full(20, True)))
   assert np.abs(gradient).max() > 1e-3
   bias = model.confidence_model.output_layer.bias.numpy()
   model.train_on_batch(images, class_ids)
