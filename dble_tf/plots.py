@@ -106,7 +106,7 @@ def comparison(
     methods: title -> accuracy, ece and nll, each as mean and standard deviation.
   """
   canvas = figure.Figure(
-      figsize=(11, 1.2 + 0.35 * len(methods)), layout='constrained')
+      figsize=(15, 1.2 + 0.35 * len(methods)), layout='constrained')
   panels = canvas.subplots(1, 3, sharey=True)
   places = range(len(methods))
   for panel, (name, label, scale) in zip(panels, (

@@ -76,8 +76,8 @@ def test_the_source_is_read():
   assert {'launch.train', 'launch.predict'} <= COMMANDS
 
 
-@pytest.mark.parametrize('room', ['data', 'encoders', 'metrics'])
-def test_data_encoders_and_metrics_import_only_errors_and_files(room):
+@pytest.mark.parametrize('room', ['data', 'encoders', 'metrics', 'comparisons'])
+def test_data_encoders_metrics_and_comparisons_import_only_errors_and_files(room):
   allowed = ('dble_tf.errors', 'dble_tf.files', f'dble_tf.{room}')
   others = {name for name in reached(f'dble_tf.{room}') if not is_in(name, *allowed)}
   assert others == set()

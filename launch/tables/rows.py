@@ -126,12 +126,15 @@ def has_validation(values: flags.FlagValues) -> bool:
 
 
 def _episode(values):
-  """Kind and shape of an episode, in words."""
+  """Kind and shape of an episode and, if not as printed, its distances, in words."""
   shots, queries = values.num_shots, values.num_queries
   if values.episode == 'leave_one_out':
     text = f'leave-one-out, {shots + queries} images a class'
   else:
     text = (f'{shots} support{"s" if shots > 1 else ""} + {queries} '
             f'{"queries" if queries > 1 else "query"}')
-  episodes = values.episodes_per_step
-  return f'{text}, {episodes} episodes' if episodes > 1 else text
+  if values.episodes_per_step > 1:
+    text += f', {values.episodes_per_step} episodes'
+  if values.squared_scale is not None:
+    text += f', squared distances times {values.squared_scale}'
+  return text

@@ -81,7 +81,9 @@ def test_titles_say_what_was_tuned():
      '1 support + 9 queries, 2 episodes'),
     (['--num_shots=5', '--num_queries=1'], '5 supports + 1 query'),
     (['--num_shots=10', '--num_queries=10', '--episode=leave_one_out'],
-     'leave-one-out, 20 images a class')])
+     'leave-one-out, 20 images a class'),
+    (['--squared_scale=0.1'],
+     '10 supports + 10 queries, squared distances times 0.1')])
 def test_titles_of_dble_name_the_episodes(arguments, episode):
   assert titles('--methods=dble', *arguments) == [
       f"prototypical (DBLE's encoder; {episode})",
