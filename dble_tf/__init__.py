@@ -26,7 +26,7 @@ from dble_tf.model import DBLE
 from dble_tf.serving.export import export
 from dble_tf.training import schedules  # noqa: F401 (registers WarmUp)
 
-__version__ = '0.2.0'
+__version__ = '0.3.0'
 __all__ = [
     'baselines', 'ConfidenceModel', 'Dataset', 'DBLE', 'encoders', 'export',
     'from_arrays', 'load', 'Split', 'UserError']
