@@ -11,6 +11,7 @@ from dble_tf.data import Dataset
 from dble_tf.errors import UserError
 from dble_tf.training import callbacks
 from dble_tf.training import checkpoints
+from dble_tf.training import history
 
 from ..cli import preemption
 from ..settings import checkpointing
@@ -43,7 +44,7 @@ def train(
     values: the run's flags.
     model: as it was built.
     dataset: the data that it is trained and validated on.
-    workdir: where curves go.
+    workdir: where curves and history go.
     store: where checkpoints go.
     newest: of them, if there is one.
   """
@@ -93,7 +94,8 @@ def _fit(values, model, dataset, workdir, saving, last_epoch):
               validation.images[:values.batch_size]
               if has_sigma and len(validation) else None,
               tuple(map(int, values.profile_steps)) or None),
-          saving,  # After the curves of what it saves.
+          history.HistoryFile(workdir.history, position.epoch),
+          saving,  # After the curves and the row of what it saves.
           WholeSteps(),
       ],
   }

@@ -35,6 +35,7 @@ class Workdir:
     self.model = self.path / 'model.keras'
     self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'
+    self.history = self.path / 'history.csv'
     self.reliability = self.path / 'plots' / 'reliability.png'
     self.sigma = self.path / 'plots' / 'sigma.png'
     self.export = self.path / 'export'
@@ -85,7 +86,7 @@ class Workdir:
     """Removes an earlier run, but for its exports, and records the new one."""
     # metrics.json goes first: without it nothing here counts as finished.
     for path in (self.metrics, self.checkpoints, self.predictions, self.model,
-                 self.reliability, self.sigma, self.tensorboard):
+                 self.reliability, self.sigma, self.tensorboard, self.history):
       files.remove(path)
     self.remove_incomplete()
     self.record_data(fingerprint, data_dir)

@@ -13,6 +13,7 @@ from dble_tf.training import callbacks
 from dble_tf.training import checkpoints
 from launch.cli import preemption
 from launch.runs import build
+from launch.runs import components
 from launch.runs import fitting
 from launch.runs.workdir import Workdir
 from launch.settings import checkpointing
@@ -59,6 +60,11 @@ class Run:
     self.model = model or new_model(self.values, self.digits)
     fitting.train(
         self.values, self.model, self.digits, self.workdir, self.store, newest)
+    # As a run does then.
+    train, validation = (split.batches(500) for split in (
+        self.digits.train, self.digits.validation))
+    self.model.take_averages(train)
+    self.model.calibrate(train, validation)
     return self
 
 
@@ -81,16 +87,29 @@ def assert_same_weights(model, other):
     np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-7)
 
 
+def normalizing_encoder(values, dataset):
+  return keras.Sequential([
+      keras.Input(dataset.image_shape, dtype='uint8'),
+      keras.layers.Rescaling(0.01), keras.layers.Flatten(),
+      keras.layers.Dense(values.representation_size),
+      keras.layers.BatchNormalization(momentum=0.9)])
+
+
+@pytest.mark.parametrize('arguments', [
+    [], ['--ema=0.5'], ['--ema=0.5', '--method=vanilla']])
 def test_it_resumes_from_every_checkpoint_to_the_same_end(
-    digits, logged, tmp_path, capsys):
-  whole = Run(parse(), digits, tmp_path / 'whole').train()
+    arguments, digits, logged, tmp_path, capsys, monkeypatch):
+  if arguments:
+    monkeypatch.setattr(components, 'encoder', normalizing_encoder)
+  values = parse(*arguments)
+  whole = Run(values, digits, tmp_path / 'whole').train()
   expected = dict(logged)
   names = [path.name for path in whole.store.paths()]
   # Within epochs, and after their validations.
   assert names == [f'step-{step:09d}.npz' for step in (1, 2, 3, 4, 5, 6)]
   for step in (1, 3, 5, 6):
     logged.clear()
-    other = Run(parse(), digits, tmp_path / f'from {step}')
+    other = Run(values, digits, tmp_path / f'from {step}')
     name = f'step-{step:09d}.npz'
     other.store.directory.mkdir(parents=True)
     (other.store.directory / name).write_bytes(
@@ -100,18 +119,27 @@ def test_it_resumes_from_every_checkpoint_to_the_same_end(
     for epoch, logs in logged:
       assert logs == pytest.approx(expected[epoch], rel=1e-6)
     assert [epoch for epoch, _ in logged] == list(range(step // STEPS, EPOCHS))
+    if step < STEPS:  # From its first epoch on, so that it has all rows.
+      assert other.workdir.history.read_text().splitlines()[0] == (
+          whole.workdir.history.read_text().splitlines()[0])
+      np.testing.assert_allclose(*(
+          np.loadtxt(run.workdir.history, delimiter=',', skiprows=1)
+          for run in (other, whole)), rtol=1e-6)
   said = capsys.readouterr().out
   assert 'Resuming after step 1: epoch 1 of 2, step 1 of 3.' in said
   assert 'Resuming after step 3: epoch 2 of 2, step 0 of 3.' in said
   assert 'Training finished; resuming evaluation and export.' in said
 
 
+@pytest.mark.parametrize('arguments', [[], ['--ema=0.5']])
 def test_a_run_preempted_in_validation_is_saved_and_validated_again(
-    digits, logged, tmp_path, monkeypatch):
-  whole = Run(parse(), digits, tmp_path / 'whole').train()
+    arguments, digits, logged, tmp_path, monkeypatch):
+  if arguments:
+    monkeypatch.setattr(components, 'encoder', normalizing_encoder)
+  whole = Run(parse(*arguments), digits, tmp_path / 'whole').train()
   expected = dict(logged)
   logged.clear()
-  values = parse('--checkpoint_every=1000min')
+  values = parse('--checkpoint_every=1000min', *arguments)
   stopped = Run(values, digits, tmp_path / 'stopped')
   model = new_model(values, digits)
 

@@ -115,6 +115,23 @@ def test_a_run_is_not_continued_on_other_data_under_the_same_path(
   assert 'Epoch 1/2' in done.stdout and 'Resuming' not in done.stdout
 
 
+def test_a_run_killed_behind_its_last_step_ends_with_the_averages_too(
+    images, train, workdir, tmp_path, monkeypatch):
+  whole = Workdir(tmp_path / 'whole')
+  assert train(images, '--ema=0.5', f'--workdir={whole.path}').returncode == 0
+  with monkeypatch.context() as patched:
+    patched.setattr(Classifier, 'take_averages',
+                    lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert train(images, '--ema=0.5').returncode == 75
+  done = train(images, '--ema=0.5')
+  assert done.returncode == 0, done.stderr
+  assert 'Training finished' in done.stdout
+  for mine, theirs in zip(workdir.load_model().get_weights(),
+                          whole.load_model().get_weights(), strict=True):
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+  assert workdir.history.read_text().count('\n') == 3  # Names and two epochs.
+
+
 def test_a_finished_run_is_not_taken_for_one_on_other_data(images, train, workdir):
   assert train(images).returncode == 0
   before = workdir.metrics.read_text()

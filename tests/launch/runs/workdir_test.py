@@ -133,7 +133,7 @@ def test_data_are_recognized_by_their_content_wherever_they_are(tmp_path):
 def test_starting_removes_earlier_results_and_nothing_else(tmp_path):
   workdir = Workdir(tmp_path)
   results = [workdir.metrics, workdir.model, workdir.predictions, workdir.reliability,
-             workdir.sigma, workdir.tensorboard / 'events',
+             workdir.sigma, workdir.tensorboard / 'events', workdir.history,
              workdir.checkpoints / 'step-1.npz']
   others = [workdir.export / '1' / 'saved_model.pb', workdir.path / 'notes.txt',
             workdir.reliability.parent / 'mine.png']
