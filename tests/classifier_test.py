@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from dble_tf import baselines
 from dble_tf.classifier import Classifier
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.errors import UserError
 from dble_tf.model import DBLE
 from tests import linear

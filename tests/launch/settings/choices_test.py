@@ -1,7 +1,7 @@
 """The names that flags offer are those of the library."""
 
 from dble_tf import calibration
-from dble_tf import confidence
+from dble_tf import confidence_model
 from dble_tf import data
 from dble_tf import encoders
 from dble_tf.training import strategies
@@ -27,7 +27,7 @@ def test_scalings():
 
 
 def test_what_a_confidence_model_learns_from():
-  assert set(choices.CONFIDENCE_TRAINING) == set(confidence.LEARNS_FROM)
+  assert set(choices.CONFIDENCE_TRAINING) == set(confidence_model.LEARNS_FROM)
 
 
 def test_strategies_and_compilation():
