@@ -172,6 +172,7 @@ class Curves(keras.callbacks.Callback):
     self._first_epoch = first_epoch
     self._sigma_images = sigma_images
     self._profile_batch = profile_batch or (0, 0)
+    self._sigma = None
 
   def on_train_begin(self, logs=None):
     self._train, self._validation = (
@@ -184,6 +185,13 @@ class Curves(keras.callbacks.Callback):
 
   def on_train_batch_end(self, batch, logs=None):
     self._profiler.end_step()
+
+  def on_test_end(self, logs=None):
+    # Now, while the model is as it was validated: averages of weights go again.
+    if self._sigma_images is not None:
+      self._sigma = self.model.predict(
+          self._sigma_images, batch_size=len(self._sigma_images), verbose=0
+      ).get('sigma')
 
   def on_epoch_end(self, epoch, logs=None):
     validation = {name.removeprefix('val_'): value
@@ -209,11 +217,8 @@ class Curves(keras.callbacks.Callback):
     diagram = plots.reliability_image(
         title, keras.ops.convert_to_numpy(self.model.ece.bins))
     tf.summary.image('reliability', tf.io.decode_png(diagram, channels=3)[tf.newaxis])
-    if self._sigma_images is not None:
-      outputs = self.model.predict(
-          self._sigma_images, batch_size=len(self._sigma_images), verbose=0)
-      if 'sigma' in outputs:
-        tf.summary.histogram('sigma', outputs['sigma'])
+    if self._sigma is not None:
+      tf.summary.histogram('sigma', self._sigma)
 
   def on_train_end(self, logs=None):
     self._profiler.stop()

@@ -52,6 +52,14 @@ def test_rates_rise_over_the_warm_up_of_any_schedule(arguments, expected):
       rates(components.optimizer(values, 0.2), (0, 4, 9, 50, 99)), expected, rtol=1e-4)
 
 
+def test_weights_of_theta_are_averaged_if_asked():
+  from launch.runs import build
+  model = build.build_model(parse('--ema=0.9'), load('digits'))
+  assert model.optimizer.use_ema and model.optimizer.ema_momentum == 0.9
+  assert not model.confidence_optimizer.use_ema
+  assert not build.build_model(parse(), load('digits')).optimizer.use_ema
+
+
 @pytest.mark.parametrize('arguments, expected', [
     (['--episode=support_query', '--num_shots=7'], 7),
     (['--episode=leave_one_out', '--num_shots=7'], None)])
