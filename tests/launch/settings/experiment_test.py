@@ -40,7 +40,6 @@ def test_each_flag_file_is_an_experiment_as_the_paper_describes(name, encoder):
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
     '--confidence_training=held_out', '--squared_scale=0', '--squared_scale=inf',
-    '--ema=1',
     '--scaling=much', '--dtype_policy=float8'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
