@@ -14,7 +14,7 @@ from dble_tf.baselines import deep_ensemble
 from dble_tf.baselines import label_smoothing
 from dble_tf.baselines import mixup
 from dble_tf.classifier import Classifier
-from dble_tf.confidence import ConfidenceModel
+from dble_tf.confidence_model import ConfidenceModel
 from dble_tf.data import Dataset
 from dble_tf.model import DBLE
 
@@ -71,7 +71,8 @@ def ensemble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
 def prototypical(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   return _compiled(values, DBLE(
       components.encoder(values, dataset), dataset.num_classes,
-      num_shots=components.num_shots(values), confidence_model=None))
+      num_shots=components.num_shots(values), confidence_model=None,
+      squared_scale=values.squared_scale))
 
 
 def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
@@ -79,20 +80,18 @@ def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   encoder = components.encoder(values, dataset)
   confidence_model = ConfidenceModel(
       values.representation_size, learns_from=values.confidence_training,
-      weight_decay=values.weight_decay,
-      normalize_input=values.normalize_confidence_input)
+      weight_decay=values.weight_decay)
   return _compiled_with_phi(values, DBLE(
       encoder, dataset.num_classes, num_shots=components.num_shots(values),
-      confidence_model=confidence_model, num_samples=values.num_samples,
-      seed=values.seed, scaling=values.scaling))
+      confidence_model=confidence_model, squared_scale=values.squared_scale,
+      num_samples=values.num_samples, seed=values.seed, scaling=values.scaling))
 
 
 def vanilla_errors(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   plain = _plain(values, dataset)  # First, so that theta starts as vanilla's does.
   model = baselines.VanillaErrors(
       plain.encoder, dataset.num_classes, confidence_model=ConfidenceModel(
-          dataset.num_classes, weight_decay=values.weight_decay,
-          normalize_input=False),
+          dataset.num_classes, weight_decay=values.weight_decay),
       weight_decay=values.weight_decay, num_samples=values.num_samples,
       seed=values.seed)
   model.take_trained(plain)

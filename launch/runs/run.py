@@ -72,8 +72,7 @@ def train(values: flags.FlagValues, names: list[str]) -> None:
   if model.needs_held_out and not len(dataset.validation):
     raise UserError(
         f'{values.method} is calibrated on images that the encoder was not trained on: '
-        'hold some out with --validation_size'
-        + (', or use --scaling=none.' if values.method == 'dble' else '.'))
+        'hold some out with --validation_size.')
   if not taken:  # Refuses data that the training batches cannot be made of.
     checks.require_equal_parts(
         build.make_training_data(values, dataset), strategy.num_replicas_in_sync)

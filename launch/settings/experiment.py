@@ -76,9 +76,6 @@ def _define_model(values):
     enum('confidence_training', 'errors', choices.CONFIDENCE_TRAINING,
          'dble: the queries that the confidence model g_phi learns from, those that '
          'are misclassified or all.')
-    boolean('normalize_confidence_input', True,
-            'dble: layer-normalize h before g_phi; without it g_phi sees h itself, as '
-            'in the paper.')
     integer('num_samples', 20, 'U: samples of the representation per image at '
             'inference, or forward passes of mc_dropout.', lower_bound=1)
     enum('dtype_policy', None, choices.DTYPE_POLICIES,
@@ -94,6 +91,10 @@ def _define_training(values):
     enum('episode', 'support_query', choices.EPISODES,
          "support_query: the paper's episodes; leave_one_out: each of the K + K_Q "
          'images of a class is a query against the centers of all others.')
+    real('squared_scale', None, 'dble, prototypical: the encoder learns from squared '
+         'distances times this factor (default: from distances, as in the paper).')
+    validator('squared_scale', lambda scale: scale is None or 0 < scale < math.inf,
+              'give a number above 0')
     integer('num_ways', None, 'N: classes per episode (default: all).', lower_bound=2)
     integer('num_shots', 10, 'K: supports per class and episode.', lower_bound=1)
     integer('num_queries', 10, 'K_Q: queries per class and episode.', lower_bound=1)
@@ -126,10 +127,10 @@ def _define_training(values):
 def _define_calibration(values):
   _, enum, *_ = _definers(values)
   with group('calibration', values):
-    enum('scaling', 'sigma_scale', choices.SCALINGS,
-         'dble: what is fitted on the validation split: a factor on sigma, by NLL; or '
-         'that and a temperature, by the NLL of whether labels are correct. none: '
-         'sigma as in the paper.')
+    enum('scaling', 'fitted', choices.SCALINGS,
+         'dble: fit a factor on sigma and a temperature on the validation split, by '
+         'NLL; without that split the factor is a constant. none: sigma as learned, as '
+         'in the paper.')
 
 
 def _define_baselines(values):
