@@ -29,6 +29,9 @@ def test_evaluate_computes_the_same_figures_from_the_saved_model(workdir, launch
   assert after.keys() == before.keys()
   assert after['test'] == pytest.approx(before['test'], rel=1e-5)
   assert after['validation'] == pytest.approx(before['validation'], rel=1e-5)
+  assert list(after['parts']) == list(before['parts'])
+  for name, part in after['parts'].items():
+    assert part['test'] == pytest.approx(before['parts'][name]['test'], rel=1e-4)
   assert (workdir / 'predictions.npz').exists()
   assert (workdir / 'plots/reliability.png').exists()
 
