@@ -37,7 +37,8 @@ def test_a_folder_is_labelled_by_an_export_and_other_files_are_reported(
   assert lines == [
       [str(folder / name), str(label), f'{confidence:.4f}', 'yes']
       for name, label, confidence in zip(
-          ('a.png', 'b.PNG', 'inner/c.png'), expected['label'], expected['confidence'])]
+          ('a.png', 'b.PNG', 'inner/c.png'), expected['test_label'],
+          expected['test_confidence'])]
 
 
 def test_a_server_is_asked_over_grpc(finished, folder, launch):
@@ -49,10 +50,10 @@ def test_a_server_is_asked_over_grpc(finished, folder, launch):
   assert done.returncode == 0, done.stderr
   answer, = json.loads(done.stdout)
   expected = np.load(workdir / 'predictions.npz')
+  label, confidence = (expected[f'test_{name}'][0] for name in ('label', 'confidence'))
   assert answer == {
-      'file': str(folder / 'a.png'), 'label': str(expected['label'][0]),
-      'label_id': expected['label'][0],
-      'confidence': pytest.approx(expected['confidence'][0], rel=1e-4), 'accept': True}
+      'file': str(folder / 'a.png'), 'label': str(label), 'label_id': label,
+      'confidence': pytest.approx(confidence, rel=1e-4), 'accept': True}
 
 
 def test_names_of_files_need_not_be_utf_8(finished, folder, command, tmp_path):

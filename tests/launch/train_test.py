@@ -68,20 +68,21 @@ def test_metrics_agree_with_the_predictions_beside_them(finished):
   metrics = read(workdir / 'metrics.json')
   predictions = np.load(workdir / 'predictions.npz')
   digits = load('digits')
-  np.testing.assert_array_equal(predictions['true_label'], digits.test.class_ids)
-  is_correct = predictions['label'] == predictions['true_label']
+  np.testing.assert_array_equal(predictions['test_true_label'], digits.test.class_ids)
+  is_correct = predictions['test_label'] == predictions['test_true_label']
   assert metrics['test']['accuracy'] == pytest.approx(is_correct.mean())
   assert metrics['test']['accuracy'] > 0.8  # 30 steps are enough for that.
   rows = np.arange(len(is_correct))
-  likelihoods = predictions['probabilities'][rows, predictions['true_label']]
+  likelihoods = predictions['test_probabilities'][rows, predictions['test_true_label']]
   assert metrics['test']['nll'] == pytest.approx(-np.log(likelihoods).mean(), rel=1e-4)
   np.testing.assert_allclose(
-      predictions['confidence'],
-      predictions['probabilities'][rows, predictions['label']])
+      predictions['test_confidence'],
+      predictions['test_probabilities'][rows, predictions['test_label']])
   np.testing.assert_allclose(
-      predictions['distance_to_true'][is_correct],
-      predictions['distance_to_predicted'][is_correct], rtol=1e-6)
-  assert predictions['sigma_mean'].mean() == pytest.approx(metrics['sigma']['mean'])
+      predictions['test_distance_to_true'][is_correct],
+      predictions['test_distance_to_predicted'][is_correct], rtol=1e-6)
+  assert metrics['sigma']['mean'] == pytest.approx(
+      predictions['test_sigma_mean'].mean())
   assert set(metrics['validation']) == {
       'accuracy', 'ece', 'nll', 'brier', 'failure_auroc', 'aurc'}
   assert metrics['seed'] == 0
@@ -109,9 +110,9 @@ def test_the_saved_model_and_the_export_give_the_predictions_again(finished):
   served = tf.saved_model.load(str(workdir / 'export' / 'digits' / '1')).signatures[
       'serving_default'](images=tf.constant(images))
   for outputs in (model.predict(images, verbose=0), served):
-    np.testing.assert_array_equal(outputs['label'], predictions['label'])
+    np.testing.assert_array_equal(outputs['label'], predictions['test_label'])
     np.testing.assert_allclose(
-        outputs['confidence'], predictions['confidence'], rtol=1e-4)
+        outputs['confidence'], predictions['test_confidence'], rtol=1e-4)
 
 
 def test_validation_is_of_the_model_that_is_exported(finished):
@@ -134,27 +135,26 @@ def test_centers_come_from_the_training_split(finished):
       rtol=1e-3, atol=1e-4)
 
 
-def test_a_sigma_without_significant_gain_on_validation_data_is_disabled(finished):
+def test_alpha_and_t_are_fitted_on_the_validation_split(finished):
   workdir, done = finished
   metrics = read(workdir / 'metrics.json')
-  parts = {(part['sigma'], part['scaling']): part for part in metrics['parts']}
-  scaled, plain = parts['learned', 'sigma_scale'], parts['none', 'none']
-  calibration = metrics['calibration']
-  assert calibration['scaling'] == 'sigma_scale'
+  calibration, plain = metrics['calibration'], metrics['parts']['prototypical']
+  # A third of the 300 held-out images choose a threshold.
+  assert (calibration['scaling'], calibration['images']) == ('fitted', 200)
   assert calibration['gain'] == pytest.approx(
-      plain['validation']['nll'] - scaled['validation']['nll'], abs=1e-4)
-  # So little that 200 images cannot tell it from chance.
-  assert calibration['gain'] < calibration['gain_error']
-  assert (calibration['sigma_scale'], calibration['temperature']) == (0.0, 1.0)
-  for split in ('validation', 'test'):
-    assert metrics[split] == pytest.approx(plain[split], rel=1e-3)
-  assert (f'\nsigma disabled: no significant gain {calibration["gain"]:.4f} '
-          f'± {calibration["gain_error"]:.4f} of NLL on validation data\n'
-          ) in done.stdout
+      plain['validation']['nll'] - metrics['validation']['nll'], abs=1e-4)
+  assert metrics['validation']['nll'] < (
+      metrics['parts']['without_held_out']['validation']['nll'] + 1e-4)
+  for part in metrics['parts'].values():
+    assert part['test']['accuracy'] == metrics['test']['accuracy']
+  assert (f'\nsigma times {calibration["sigma_scale"]:.3g}, distances over '
+          f'{calibration["temperature"]:.3g}: gain {calibration["gain"]:.4f} '
+          f'± {calibration["gain_error"]:.4f} of NLL') in done.stdout
   model = keras.models.load_model(workdir / 'model.keras')
-  assert model.sigma_scale == 0 and not model.uses_sigma
-  # 64 * 512 + 512, 512 * 512 + 512: the encoder alone.
-  assert metrics['parameters'] == 33280 + 262656
+  assert float(model.sigma_scale) == pytest.approx(calibration['sigma_scale'])
+  assert float(model.temperature) == pytest.approx(calibration['temperature'])
+  # 64 * 512 + 512, 512 * 512 + 512: the encoder, and g_phi from h to sigma.
+  assert metrics['parameters'] == 33280 + 262656 + 2 * 262656
 
 
 @pytest.fixture(scope='module')
@@ -170,11 +170,13 @@ def test_plain_training_goes_the_same_way(plain):
   metrics = read(plain / 'metrics.json')
   assert metrics['method'] == 'vanilla' and metrics['test']['accuracy'] > 0.8
   predictions = np.load(plain / 'predictions.npz')
-  assert set(predictions) == {'label', 'confidence', 'probabilities', 'true_label'}
+  assert set(predictions) == {
+      f'{split}_{name}' for split in ('test', 'validation')
+      for name in ('label', 'confidence', 'probabilities', 'true_label')}
   exported = tf.saved_model.load(str(plain / 'export' / 'digits' / '1'))
   served = exported.serving_default(load('digits').test.images)
   np.testing.assert_allclose(
-      served['confidence'], predictions['confidence'], rtol=1e-4)
+      served['confidence'], predictions['test_confidence'], rtol=1e-4)
   manifest = read(plain / 'export/digits/1/manifest.json')
   assert manifest['abstention']['threshold']['coverage'] == pytest.approx(0.5)
   assert manifest['abstention']['test']['coverage'] == served['accept'].numpy().mean()
@@ -199,25 +201,29 @@ def test_a_run_that_cannot_stand_in_for_training_is_refused(
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('method', ['trust_score', 'dble'])
+@pytest.mark.parametrize('method', ['trust_score', 'temperature_scaling'])
 def test_a_method_that_needs_held_out_images_says_so_before_any_work(
     method, train_digits, tmp_path):
   done = train_digits(
       tmp_path / 'run', f'--method={method}', '--validation_size=0',
       '--threshold_size=0')
   assert done.returncode == 1
-  assert ('--scaling=none' in done.stderr) == (method == 'dble')
   assert '--validation_size' in done.stderr
   assert not (tmp_path / 'run').exists()
 
 
-def test_without_validation_a_run_is_finished_all_the_same(train_digits, tmp_path):
+@pytest.mark.parametrize('scaling, sentence', [
+    ('none', 'sigma as learned, not scaled'),
+    ('fitted', 'there are no held-out images to fit it on')])
+def test_without_validation_a_run_is_finished_all_the_same(
+    scaling, sentence, train_digits, tmp_path):
   done = train_digits(
-      tmp_path, '--validation_size=0', '--threshold_size=0', '--scaling=none',
+      tmp_path, '--validation_size=0', '--threshold_size=0', f'--scaling={scaling}',
       '--epochs=1')
   assert done.returncode == 0, done.stderr
-  assert 'validation' not in read(tmp_path / 'metrics.json')
-  assert 'sigma as learned, not scaled' in done.stdout
+  metrics = read(tmp_path / 'metrics.json')
+  assert 'validation' not in metrics and 'constant' not in metrics['parts']
+  assert sentence in done.stdout
 
 
 def test_curves_are_written_for_tensorboard(finished):
@@ -368,6 +374,6 @@ def test_results_can_go_to_another_file_system(command, tmp_path):
   assert 'cannot be locked' in done.stdout
   # The same figures from the saved model.
   table = lambda said: re.findall(r'^(?:test|validation).*', said, re.MULTILINE)
-  assert table(trained) == table(evaluated) and len(table(trained)) == 4
+  assert table(trained) == table(evaluated) and len(table(trained)) == 6
   assert (tmp_path / 'run' / 'metrics.json').exists()
   assert not incomplete(tmp_path)

@@ -63,14 +63,14 @@ def test_the_name_is_that_of_the_data_unless_given():
 def test_the_settings_of_a_run_are_a_flag_file_that_gives_the_same_again(tmp_path):
   text = config(
       '--dataset=digits', '--decay_at=0.3,0.6', '--seed=5', '--learning_rate=0.03',
-      '--nonormalize_confidence_input')
+      '--squared_scale=0.25')
   path = tmp_path / 'config.flags'
   path.write_text(text)
   assert config(f'--flagfile={path}') == text
   values = parse(f'--flagfile={path}')
   assert values.decay_at == ['0.3', '0.6']
   assert (values.seed, values.learning_rate, values.num_ways) == (5, 0.03, None)
-  assert not values.normalize_confidence_input
+  assert values.squared_scale == 0.25
 
 
 def test_settings_of_other_methods_are_not_among_those_of_a_run():
@@ -80,9 +80,13 @@ def test_settings_of_other_methods_are_not_among_those_of_a_run():
       '--method=vanilla', '--episode=leave_one_out', '--num_samples=3',
       '--confidence_learning_rate=1')
   assert config('--method=dble') != config('--method=dble', '--num_samples=3')
-  for name in ('confidence_training', 'normalize_confidence_input', 'scaling'):
+  for name in ('confidence_training', 'scaling'):
     assert name in config('--method=dble')
     assert name not in config('--method=prototypical')
+  squared = '--squared_scale=0.25'
+  for method, has_distances in (
+      ('dble', True), ('prototypical', True), ('vanilla', False)):
+    assert (squared in config(f'--method={method}', squared)) == has_distances
 
 
 @pytest.mark.parametrize('arguments, has_target, size', [
