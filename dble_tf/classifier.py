@@ -2,17 +2,17 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from dble_tf import batch_norm
 from dble_tf import checks
 from dble_tf import metrics
 from dble_tf import replicas
+from dble_tf.averages import AveragingModel
+from dble_tf.averages import values_of
 from dble_tf.errors import UserError
 
 _BATCH = 1000
@@ -30,7 +30,7 @@ class Representations(NamedTuple):
   class_ids: np.ndarray
 
 
-class Classifier(keras.Model):
+class Classifier(AveragingModel):
   """A Keras model that gives each image a label, a confidence and probabilities.
 
   An image is encoded once (`encode`); `answer` turns its representation into outputs.
@@ -74,7 +74,6 @@ class Classifier(keras.Model):
     self.ece = metrics.ExpectedCalibrationError(name='ece')
     self.nll = keras.metrics.Mean('nll')
     self._validating = contextlib.nullcontext  # Set by `fit` while it runs.
-    self._statistics_are_current = False
     # Constructors make all weights: Keras must not build the model by calling it on
     # what `fit` is given, which may be episodes.
     self.built = True
@@ -165,11 +164,11 @@ class Classifier(keras.Model):
       held_out: batches that `fit` has not seen, or their representations.
       verbose: 1 shows progress bars.
     """
-    if self._needs_statistics() and isinstance(held_out, Representations):
+    if self.needs_statistics() and isinstance(held_out, Representations):
       raise UserError(
           'These representations are of averaged weights with batch-norm statistics of '
           'others: call take_averages(train) before represent.')
-    self._fit_statistics(train, verbose)
+    self.fit_statistics(train, verbose)
     if self.needs_held_out and held_out is None:
       raise UserError(
           f'{type(self).__name__} is calibrated on images that the encoder was not '
@@ -198,82 +197,7 @@ class Classifier(keras.Model):
     """Raises a `UserError` where the model is not ready to be exported."""
     self.require_fitted()
 
-  # Averages of the weights
-
-  @property
-  def has_averages(self) -> bool:
-    """Whether the optimizer has averages of the weights, which `fit` ends with.
-
-    It has where it was made with `use_ema` and has taken a step. They include those of
-    phi, as it was at each step of theta.
-    """
-    return _uses_averages(self) and bool(
-        keras.ops.convert_to_numpy(self.optimizer.iterations) > 0)
-
-  def take_averages(self, train: tf.data.Dataset, verbose: int = 0) -> None:
-    """Replaces the weights by their averages, unless they are in place.
-
-    What was calibrated for other weights is forgotten. Does nothing where the optimizer
-    has no averages.
-
-    Args:
-      train: batches of (images, class ids), the training set without augmentation, for
-        the statistics of batch norm.
-      verbose: 1 shows a progress bar.
-    """
-    if self.has_averages:
-      before = _values(self.trainable_variables)
-      self.optimizer.finalize_variable_values(self.trainable_variables)
-      if not all(map(np.array_equal, before, _values(self.trainable_variables))):
-        self.forget_calibration()
-        self._statistics_are_current = False
-      self._fit_statistics(train, verbose)
-
-  @contextlib.contextmanager
-  def averaged(self, train: tf.data.Dataset, verbose: int = 0) -> Iterator[None]:
-    """Has the averages in place inside the block; behind it training can go on.
-
-    What is calibrated inside stays as it is.
-
-    Args:
-      train: as for `take_averages`.
-      verbose: 1 shows a progress bar.
-    """
-    if not self.has_averages:
-      yield
-      return
-    variables = [*self.trainable_variables, *self.moving_statistics]
-    values = _values(variables)
-    try:
-      self.optimizer.finalize_variable_values(self.trainable_variables)
-      self._statistics_are_current = False
-      self._fit_statistics(train, verbose)
-      yield
-    finally:
-      self._statistics_are_current = False
-      try:
-        _assign(variables, values)
-      except BaseException:  # A signal's, in between: what is saved must be whole.
-        _assign(variables, values)
-        raise
-
-  def _needs_statistics(self):
-    """Whether batch norm's statistics are those of other weights than the averages."""
-    return (not self._statistics_are_current and self.has_averages
-            and bool(batch_norm.moving_layers(self)))
-
-  def _fit_statistics(self, train, verbose):
-    """Gives batch norm the statistics of averaged weights, where it lacks them."""
-    if self._needs_statistics():
-      batch_norm.fit_statistics(self, train, verbose)
-      self._statistics_are_current = True
-
   # Training
-
-  def build_optimizer(self) -> None:
-    """Builds the compiled optimizer, on all that it is to average if it does."""
-    self.optimizer.build(
-        self.trainable_variables if _uses_averages(self) else self.theta)
 
   @property
   def metrics(self) -> list[keras.metrics.Metric]:
@@ -345,7 +269,7 @@ class Classifier(keras.Model):
       history = super().fit(
           x, y, validation_data=validation_data, verbose=verbose, **kwargs)
       if train_data is not None:
-        self._fit_statistics(train_data, progress)
+        self.fit_statistics(train_data, progress)
         calibrate()
     finally:
       self._validating = contextlib.nullcontext
@@ -358,7 +282,7 @@ class Classifier(keras.Model):
     def calibrate():
       nonlocal calibrated_with
       # Not steps: averaged weights replace theta's behind the last one.
-      weights = _values([*self.trainable_variables, *self.moving_statistics])
+      weights = values_of([*self.trainable_variables, *self.moving_statistics])
       if calibrated_with is None or not all(
           map(np.array_equal, weights, calibrated_with)):
         self.forget_calibration()
@@ -376,7 +300,6 @@ class Classifier(keras.Model):
 
   def make_train_function(self, force=False):
     self.forget_calibration()
-    self._statistics_are_current = False
     return super().make_train_function(force)
 
   def make_test_function(self, force=False):
@@ -447,20 +370,6 @@ class Classifier(keras.Model):
 
 def _represent(model, images, class_ids):
   return tf.cast(model.encode(images), tf.float32), class_ids
-
-
-def _uses_averages(model):
-  optimizer = getattr(model, 'optimizer', None)
-  return getattr(getattr(optimizer, 'inner_optimizer', optimizer), 'use_ema', False)
-
-
-def _values(variables):
-  return [keras.ops.convert_to_numpy(variable) for variable in variables]
-
-
-def _assign(variables, values):
-  for variable, value in zip(variables, values, strict=True):
-    variable.assign(value)
 
 
 @tf.function(reduce_retracing=True)
