@@ -173,6 +173,11 @@ class DBLE(Classifier):
     return [self.loss_tracker, self.prototype_loss, *sigma_metrics, self.error_rate]
 
   @property
+  def moving_statistics(self) -> list[keras.Variable]:
+    return [*super().moving_statistics, *(
+        [] if self.confidence_model is None else [self.confidence_model.scale])]
+
+  @property
   def phi(self) -> list[keras.Variable]:
     """The variables that `confidence_optimizer` moves."""
     return ([] if self.confidence_model is None

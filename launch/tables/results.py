@@ -21,6 +21,9 @@ _BOLD = (
     f'second best (paired bootstrap, {answers.NUM_RESAMPLES:,} resamples of the test '
     'images) excludes zero; lines of DBLE are not compared with each other. ECE floor: '
     'the mean ECE of a perfectly calibrated model with the same confidences.')
+_PANELS = {
+    'vanilla': 'vanilla training', 'dble_no_held_out': 'DBLE, no held-out data',
+    'dble': 'DBLE'}
 _TEMPERATURE = '+ T: with a temperature, fitted on the validation images. '
 
 
@@ -57,8 +60,9 @@ def write(
           [figure for figure, names in bold.items() if name in names])
       for name, seeds in measured.items()}
   stem = 'ablation' if rows.is_ablation(values) else 'table'
-  return _write_table(
+  paths = _write_table(
       root, stem, shown, lines, _against(values, shown), _caption(values, shown))
+  return paths if rows.is_ablation(values) else [*paths, *_write_diagram(root, runs)]
 
 
 def _against(values, shown):
@@ -118,6 +122,21 @@ def _write_table(root, stem, shown, lines, against, caption):
                      for name in ('accuracy', 'ece', 'nll')}
         for line in finished})
   return paths
+
+
+def _write_diagram(root, runs):
+  """Plots the reliability of vanilla training and of DBLE, of one seed."""
+  finished = {row: {seed for seed, path in runs.get(row, {}).items() if path}
+              for row in ('vanilla', 'dble')}
+  common = finished['vanilla'] & finished['dble']
+  if not common:
+    return []
+  seed, path = min(common), root / 'reliability.png'
+  plots.reliability_diagram(path, {
+      f'{title}, seed {seed}': answers.read(
+          runs[rows.LINES[name].row][seed], rows.LINES[name], 'test')[0]
+      for name, title in _PANELS.items()})
+  return [path]
 
 
 def _as_json(run):

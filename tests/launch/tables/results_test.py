@@ -92,6 +92,14 @@ def test_dble_is_compared_with_the_best_other_method(write):
   assert 'DBLE against the best other single model' in paths[0].read_text()
 
 
+def test_reliability_is_plotted_where_a_seed_has_both_methods(write):
+  names = lambda *arguments: [path.name for path in write(*arguments)]
+  both = {'vanilla': {0: None, 1: 1.0}, 'dble': {0: 1.0, 1: 1.0}}
+  assert names(both)[-1] == 'reliability.png'
+  assert 'reliability.png' not in names(both, '--methods=ablation')
+  assert 'reliability.png' not in names({'vanilla': {1: 1.0}, 'dble': {0: 1.0}})
+
+
 def test_the_ablation_compares_dble_as_printed(write):
   paths = write({'vanilla': {0: 1.0}, 'dble': {0: 1.5}}, '--methods=ablation')
   table = read(paths)
