@@ -29,6 +29,10 @@ with group('run', FLAGS):
       'sweep', None, 'Instead of a table: train with each of several values of a flag '
       'and compare figures on validation images, such as label_smoothing:0.02,0.05 or '
       'num_shots+num_queries:1+9,5+5.', allow_overwrite=False)
+  flags.DEFINE_multi_string(
+      'tuned', [], 'Settings of one method, and of those that take its network, where '
+      'they differ from the others, such as vanilla:learning_rate=0.2; can be given '
+      'several times.')
   flags.DEFINE_string(
       'workdir', None, 'Directory of runs and tables (default: '
       'runs/<experiment>-comparison).')

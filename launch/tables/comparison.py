@@ -13,6 +13,7 @@ from . import results
 from . import rows
 from . import series
 from . import sweep
+from . import tuning
 from .row_run import finished_runs
 from .row_run import RowRun
 
@@ -27,6 +28,7 @@ def run(values: flags.FlagValues, names: list[str]) -> None:
   if values['method'].present:
     raise UserError(
         'Each row sets --method itself: leave it out, and choose rows with --methods.')
+  tuning.check(values, names)
   requested = rows.requested(values.methods)
   root = epath.Path(values.workdir or f'runs/{experiment.name(values)}-comparison')
   if values.sweep is not None:

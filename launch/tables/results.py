@@ -15,6 +15,7 @@ from . import paper
 from . import rows
 from . import significance
 from . import table
+from . import tuning
 
 _BOLD = (
     'Bold: the best single model, where the 95 % interval of its difference to the '
@@ -53,7 +54,7 @@ def write(
   reported = paper.figures(values.dataset, values.encoder)
   lines = {
       name: table.make_line(
-          shown[name].line.full_title(values),
+          _title(values, shown[name].line),
           {seed: run and {**run.figures, 'ece_floor': run.ece_floor[0]}
            for seed, run in seeds.items()},
           reported.get(name), shown[name].line.is_single,
@@ -65,6 +66,13 @@ def write(
   return paths if rows.is_ablation(values) else [*paths, *_write_diagram(root, runs)]
 
 
+def _title(values, line):
+  """A line's title with the settings of its row."""
+  tuned = tuning.settings(values, line.row)
+  title = line.full_title(experiment.changed(values, **tuned))
+  return ', '.join([title, *(f'{name} {value}' for name, value in tuned.items())])
+
+
 def _against(values, shown):
   """DBLE, as the table's main line has it, against the best of the other methods."""
   dble = shown.get('dble_as_printed' if rows.is_ablation(values) else 'dble')
@@ -74,7 +82,7 @@ def _against(values, shown):
     gap = other and significance.difference(dble, shown[other], figure)
     if gap:
       found.append(
-          table.Against(figure, shown[other].line.full_title(values), gap))
+          table.Against(figure, _title(values, shown[other].line), gap))
   return found
 
 

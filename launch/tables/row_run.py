@@ -15,6 +15,7 @@ from ..runs.workdir import Workdir
 from ..settings import choices
 from ..settings import devices
 from ..settings import experiment
+from . import tuning
 from .rows import ROWS
 
 
@@ -41,7 +42,7 @@ class RowRun:
     self.workdir = Workdir(root / f'{row}-{seed}')
     own_values = experiment.changed(
         experiment.resolved(values),
-        **{'method': row, **ROWS[row], 'seed': seed})
+        **{'method': row, **ROWS[row], **tuning.settings(values, row), 'seed': seed})
     self.config = experiment.config(own_values, names)
     self._other_arguments = devices.arguments(values)
     if values.data_dir:

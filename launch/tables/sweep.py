@@ -1,7 +1,7 @@
 """A sweep: rows with several values of their flags, judged on validation images."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import flags
@@ -16,12 +16,9 @@ from . import answers
 from . import rows
 from . import series
 from . import table
+from . import tuning
 from .row_run import RowRun
 
-# Rows, seeds and places, and the data: figures of other images cannot be compared.
-_NOT_SWEPT = {
-    'method', 'seed', 'experiment', 'dataset', 'data_dir', 'validation_size',
-    'threshold_size', 'train_size', 'split_seed'}
 _FIGURES = ('accuracy', 'ece', 'nll')
 
 
@@ -93,11 +90,7 @@ def parse(values: flags.FlagValues, names: Sequence[str]) -> list[Try]:
   """
   flag_text, colon, value_text = values.sweep.partition(':')
   swept = flag_text.split('+')
-  for name in swept:
-    if name not in names or name in _NOT_SWEPT:
-      raise UserError(
-          f'--sweep cannot vary "{name}": it takes settings of a run, such as '
-          '--sweep=label_smoothing:0.02,0.05,0.1')
+  tuning.require_settings('sweep', swept, names)
   if not (colon and value_text):
     raise UserError(
         f'--sweep={values.sweep} has no values: give them as in '
@@ -112,19 +105,9 @@ def parse(values: flags.FlagValues, names: Sequence[str]) -> list[Try]:
     tries.append(Try(
         ' '.join(f'--{name}={one}' for name, one in zip(swept, texts)),
         f'sweep-{flag_text}-{text.replace("/", "-")}',
-        experiment.changed(values, **dict(_parsed(values, zip(swept, texts))))))
+        experiment.changed(
+            values, **tuning.parsed('sweep', values, zip(swept, texts)))))
   return tries
-
-
-def _parsed(values, pairs) -> Iterator[tuple[str, object]]:
-  """Flags with their values instead of texts, as their own parsers have them."""
-  for name, text in pairs:
-    try:
-      value = values[name].parser.parse(text)
-      experiment.changed(values, **{name: value})  # Asks the flag's validators.
-    except (ValueError, TypeError, flags.Error) as error:
-      raise UserError(f'--sweep: --{name}={text} is not possible: {error}') from error
-    yield name, value
 
 
 def _require_different(trials):

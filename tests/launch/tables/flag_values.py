@@ -14,6 +14,7 @@ def parse(*arguments: str) -> tuple[flags.FlagValues, list[str]]:
   flags.DEFINE_list('methods', ['all'], '', flag_values=values)
   flags.DEFINE_integer('seeds', 3, '', flag_values=values)
   flags.DEFINE_string('sweep', None, '', flag_values=values)
+  flags.DEFINE_multi_string('tuned', [], '', flag_values=values)
   flags.DEFINE_string('workdir', None, '', flag_values=values)
   values(['test', '--dataset=digits', *arguments])
   return values, names

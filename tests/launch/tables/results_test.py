@@ -100,6 +100,14 @@ def test_reliability_is_plotted_where_a_seed_has_both_methods(write):
   assert 'reliability.png' not in names({'vanilla': {1: 1.0}, 'dble': {0: 1.0}})
 
 
+def test_titles_have_the_settings_of_their_rows(write):
+  paths = write({'vanilla': {0: 1.0}, 'mixup': {0: 1.0}},
+                '--tuned=vanilla:learning_rate=0.3', '--tuned=mixup:mixup_alpha=0.7')
+  titles = {name: line['title'] for name, line in read(paths)['lines'].items()}
+  assert titles['vanilla+T'] == 'vanilla training + T, learning_rate 0.3'
+  assert titles['mixup'].startswith('mixup (alpha 0.7)')
+
+
 def test_the_ablation_compares_dble_as_printed(write):
   paths = write({'vanilla': {0: 1.0}, 'dble': {0: 1.5}}, '--methods=ablation')
   table = read(paths)
