@@ -51,7 +51,9 @@ def write(
           rows.LINES[name], {seed: run for seed, run in seeds.items() if run})
       for name, seeds in measured.items()}
   bold = {figure: significance.best(shown, figure) for figure in significance.FIGURES}
-  reported = paper.figures(values.dataset, values.encoder)
+  # The paper trained on all images.
+  reported = {} if values.train_size else paper.figures(
+      values.dataset, values.encoder)
   lines = {
       name: table.make_line(
           _title(values, shown[name].line),

@@ -108,6 +108,14 @@ def test_titles_have_the_settings_of_their_rows(write):
   assert titles['mixup'].startswith('mixup (alpha 0.7)')
 
 
+def test_the_papers_figures_stand_beside_runs_on_all_images(write):
+  arguments = ['--dataset=mnist', '--encoder=mlp']
+  whole, part = (
+      write({'vanilla': {0: 1.0}}, *arguments, *more)[0].read_text()
+      for more in ([], ['--train_size=2000']))
+  assert 'paper: ECE %' in whole and 'paper' not in part
+
+
 def test_the_ablation_compares_dble_as_printed(write):
   paths = write({'vanilla': {0: 1.0}, 'dble': {0: 1.5}}, '--methods=ablation')
   table = read(paths)
