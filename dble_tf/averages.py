@@ -29,7 +29,7 @@ class AveragingModel(keras.Model):
 
   @property
   def has_averages(self) -> bool:
-    """Whether the optimizer has averages of the weights, which `fit` ends with.
+    """True if the optimizer has averages of the weights, which `fit` ends with.
 
     It has where it was made with `use_ema` and has taken a step. They include those of
     phi, as it was at each step of theta.
@@ -85,7 +85,7 @@ class AveragingModel(keras.Model):
         raise
 
   def needs_statistics(self) -> bool:
-    """Whether batch norm's statistics are those of other weights than the averages."""
+    """True if batch norm's statistics are those of other weights than the averages."""
     return (not self._statistics_are_current and self.has_averages
             and bool(batch_norm.moving_layers(self)))
 

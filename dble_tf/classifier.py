@@ -96,7 +96,7 @@ class Classifier(AveragingModel):
 
   @property
   def takes_held_out(self) -> bool:
-    """Whether calibration makes use of images that `fit` has not seen."""
+    """True if calibration makes use of images that `fit` has not seen."""
     return self.needs_held_out
 
   @property

@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
   @property
   def is_significant(self) -> bool:
-    """Whether the interval excludes zero."""
+    """True if the interval excludes zero."""
     return self.low > 0 or self.high < 0
 
 

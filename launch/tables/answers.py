@@ -22,7 +22,7 @@ _SMALLEST = np.finfo(np.float32).tiny
 
 
 class Measured(NamedTuple):
-  """What a run measured on test images.
+  """The figures of a run on test images.
 
   Attributes:
     resampled: figure -> [1 + R], of the images themselves and of R resamples.

@@ -26,7 +26,7 @@ _OF_DBLE = ('prototypical', 'dble_all', 'dble')
 
 
 class Line(NamedTuple):
-  """What a table shows of a row's runs.
+  """A line of a table, made of a row's runs.
 
   Attributes:
     row: a key of `ROWS`.
@@ -121,7 +121,7 @@ def lines(values: flags.FlagValues, rows: Iterable[str]) -> dict[str, Line]:
 
 
 def has_validation(values: flags.FlagValues) -> bool:
-  """Whether the runs hold images out for validation."""
+  """True if the runs hold images out for validation."""
   return values.validation_size > (values.threshold_size or 0)
 
 

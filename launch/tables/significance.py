@@ -1,4 +1,4 @@
-"""Which differences between the lines of a table are more than chance."""
+"""Differences between the lines of a table that are more than chance."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -89,7 +89,7 @@ def _are_rivals(first, second):
 
 
 def _is_same(first, second, figure):
-  """Whether the seeds of both, if any, measured the same on all resamples."""
+  """True if the seeds of both, if any, measured the same on all resamples."""
   seeds = first.runs.keys() & second.runs.keys()
   return bool(seeds) and all(np.array_equal(
       *(one.runs[seed].resampled[figure] for one in (first, second)), equal_nan=True)
