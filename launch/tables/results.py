@@ -20,8 +20,8 @@ from . import tuning
 _BOLD = (
     'Bold: the best single model, where the 95 % interval of its difference to the '
     f'second best (paired bootstrap, {answers.NUM_RESAMPLES:,} resamples of the test '
-    'images) excludes zero; lines of DBLE are not compared with each other. ECE floor: '
-    'the mean ECE of a perfectly calibrated model with the same confidences.')
+    'images) excludes zero; lines of one method are not compared with each other. ECE '
+    'floor: the mean ECE of a perfectly calibrated model with the same confidences.')
 _PANELS = {
     'vanilla': 'vanilla training', 'dble_no_held_out': 'DBLE, no held-out data',
     'dble': 'DBLE'}

@@ -84,8 +84,8 @@ def _ranked(lines, figure):
 
 
 def _are_rivals(first, second):
-  """Lines of DBLE are one method."""
-  return not (first.is_of_dble and second.is_of_dble)
+  """Lines of one run are one method, and so are lines of DBLE."""
+  return first.row != second.row and not (first.is_of_dble and second.is_of_dble)
 
 
 def _is_same(first, second, figure):
