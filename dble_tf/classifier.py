@@ -164,15 +164,15 @@ class Classifier(AveragingModel):
       held_out: batches that `fit` has not seen, or their representations.
       verbose: 1 shows progress bars.
     """
+    if self.needs_held_out and held_out is None:
+      raise UserError(
+          f'{type(self).__name__} is calibrated on images that the encoder was not '
+          'trained on: pass them as held_out.')
     if self.needs_statistics() and isinstance(held_out, Representations):
       raise UserError(
           'These representations are of averaged weights with batch-norm statistics of '
           'others: call take_averages(train) before represent.')
     self.fit_statistics(train, verbose)
-    if self.needs_held_out and held_out is None:
-      raise UserError(
-          f'{type(self).__name__} is calibrated on images that the encoder was not '
-          'trained on: pass them as held_out.')
     if not self.takes_held_out:
       held_out = None
     if held_out is not None and not isinstance(held_out, Representations):
