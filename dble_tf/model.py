@@ -55,6 +55,7 @@ class DBLE(Classifier):
       num_shots: int | None,
       confidence_model: ConfidenceModel | str | None = 'default',
       squared_scale: float | None = None,
+      label_smoothing: float = 0.0,
       num_samples: int = 20,
       seed: int = 0,
       scaling: str = 'fitted',
@@ -73,6 +74,9 @@ class DBLE(Classifier):
         whose confidence is the softmax over distances.
       squared_scale: theta learns from the softmax over squared distances times this
         factor, instead of distances. Labels, phi's loss and Eq. 10 are of distances.
+      label_smoothing: the share of each of theta's targets that is spread over all
+        classes of the episode. Its answers are underconfident without held-out images
+        to calibrate on.
       num_samples: U, the number of points sampled per image (Eq. 10).
       seed: of the noise, in training and at inference.
       scaling: 'fitted': `calibrate` fits alpha and T on held-out images, where it is
@@ -93,6 +97,9 @@ class DBLE(Classifier):
           f'{scaling!r}.')
     if squared_scale is not None and not squared_scale > 0:
       raise UserError(f'squared_scale must be above 0, not {squared_scale}.')
+    if not 0.0 <= label_smoothing < 1.0:
+      raise UserError(
+          f'label_smoothing must be at least 0 and below 1, not {label_smoothing}.')
     if confidence_model == 'default':
       confidence_model = ConfidenceModel(dim)
     if confidence_model is not None and getattr(confidence_model, 'dim', None) != dim:
@@ -102,6 +109,7 @@ class DBLE(Classifier):
     self.num_shots = num_shots
     self.confidence_model = confidence_model
     self.squared_scale = squared_scale
+    self.label_smoothing = label_smoothing
     self.num_samples = num_samples
     self.seed = seed
     self.scaling = scaling
@@ -136,8 +144,9 @@ class DBLE(Classifier):
       h = self._encode_episodes(episodes)  # Eq. 4
       queries = prototypes.episode_queries(h, self.num_shots)
       distances = prototypes.episode_distances(queries, h, self.num_shots)  # Eq. 2
-      prototype_loss = -tf.reduce_mean(prototypes.true_log_likelihoods(
-          prototypes.shaped(distances, self.squared_scale), labels))  # Eq. 1 and 3
+      prototype_loss = -tf.reduce_mean(prototypes.target_log_likelihoods(
+          prototypes.shaped(distances, self.squared_scale), labels,
+          self.label_smoothing))  # Eq. 1 and 3
       loss = prototype_loss + regularization(self.encoder)
     replicas.minimize(self.optimizer, tape, loss, self.theta)
 
@@ -333,6 +342,12 @@ class DBLE(Classifier):
       return self._answer(h, uses_sigma=False)
     return self._answer(h, tf.convert_to_tensor(self.sigma_scale) > 0.0)
 
+  def softmax_of(
+      self, distances: tf.Tensor, temperature: tf.Tensor | float = 1.0) -> tf.Tensor:
+    """Eq. 3 as theta learns with it: distances [B, M] -> probabilities [B, M]."""
+    return tf.exp(prototypes.log_likelihoods(
+        prototypes.shaped(distances, self.squared_scale) / temperature))
+
   def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
     """The answers of an export, whose graph has g_phi only where it is used."""
     with tf.init_scope():
@@ -355,9 +370,8 @@ class DBLE(Classifier):
           tf.convert_to_tensor(self.temperature)), sigma
 
     def without_sigma():
-      scaled = prototypes.shaped(distances, self.squared_scale) / tf.convert_to_tensor(
-          self.temperature)
-      return tf.exp(prototypes.log_likelihoods(scaled)), tf.zeros_like(h)
+      return self.softmax_of(
+          distances, tf.convert_to_tensor(self.temperature)), tf.zeros_like(h)
 
     if isinstance(uses_sigma, bool):
       probabilities, sigma = sampled() if uses_sigma else without_sigma()
@@ -389,6 +403,7 @@ class DBLE(Classifier):
             None if self.confidence_model is None
             else keras.saving.serialize_keras_object(self.confidence_model)),
         'squared_scale': self.squared_scale,
+        'label_smoothing': self.label_smoothing,
         'num_samples': self.num_samples,
         'seed': self.seed,
         'scaling': self.scaling,

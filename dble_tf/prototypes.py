@@ -147,6 +147,27 @@ def true_log_likelihoods(
   return at_true_class(log_likelihoods(distances_to_centers), labels)
 
 
+def target_log_likelihoods(
+    distances_to_centers: tf.Tensor, labels: tf.Tensor, smoothing: float
+) -> tf.Tensor:
+  """Log of Eq. 3, averaged over the target (1 - smoothing) one-hot + smoothing / C.
+
+  Args:
+    distances_to_centers: [..., Q, C].
+    labels: [Q] integers, the same for every leading index.
+    smoothing: 0 has the true class alone as target, as in the paper.
+
+  Returns:
+    [..., Q].
+  """
+  likelihoods = log_likelihoods(distances_to_centers)
+  at_target = at_true_class(likelihoods, labels)
+  if not smoothing:
+    return at_target
+  return ((1.0 - smoothing) * at_target
+          + smoothing * tf.reduce_mean(likelihoods, axis=-1))
+
+
 def predicted_labels(distances_to_centers: tf.Tensor) -> tf.Tensor:
   """Eq. 6: the nearest center, [..., C] -> [...] int32."""
   return tf.argmin(distances_to_centers, axis=-1, output_type=tf.int32)

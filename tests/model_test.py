@@ -29,7 +29,8 @@ def test_the_constructor_names_its_arguments():
   parameters = inspect.signature(DBLE.__init__).parameters
   assert list(parameters) == [
       'self', 'encoder', 'num_classes', 'num_shots', 'confidence_model',
-      'squared_scale', 'num_samples', 'seed', 'scaling', 'name', 'kwargs']
+      'squared_scale', 'label_smoothing', 'num_samples', 'seed', 'scaling', 'name',
+      'kwargs']
   assert parameters['num_shots'].kind is inspect.Parameter.KEYWORD_ONLY
 
 
@@ -59,7 +60,10 @@ def algorithm_1(model, batch):
         if model.squared_scale is not None:
           d = [model.squared_scale * tf.reduce_sum((rows[place] - center)**2)
                for center in centers]
-        terms.append(d[label] + tf.math.log(sum(tf.exp(-x) for x in d)))
+        target = [model.label_smoothing / len(d)] * len(d)
+        target[label] += 1 - model.label_smoothing
+        terms.append(sum(share * x for share, x in zip(target, d))
+                     + tf.math.log(sum(tf.exp(-x) for x in d)))
   return sum(terms) / len(terms), queries
 
 
@@ -68,11 +72,14 @@ EPISODES = pytest.mark.parametrize('num_shots', [linear.SHOTS, None])
 
 
 @EPISODES
-@pytest.mark.parametrize('squared_scale', [None, 0.3])
-def test_train_step_follows_algorithm_1_for_theta(num_shots, squared_scale):
+@pytest.mark.parametrize(
+    'squared_scale, label_smoothing', [(None, 0.0), (0.3, 0.0), (None, 0.2), (0.3, 0.2)])
+def test_train_step_follows_algorithm_1_for_theta(
+    num_shots, squared_scale, label_smoothing):
   batch = random_episodes()
   model, reference = (
-      make_model(rate=0.05, num_shots=num_shots, squared_scale=squared_scale)
+      make_model(rate=0.05, num_shots=num_shots, squared_scale=squared_scale,
+                 label_smoothing=label_smoothing)
       for _ in range(2))
   with tf.GradientTape() as tape:
     expected_loss, queries = algorithm_1(reference, batch)
@@ -435,6 +442,12 @@ def test_squared_distances_need_a_factor_above_zero(squared_scale):
     make_model(squared_scale=squared_scale)
 
 
+@pytest.mark.parametrize('label_smoothing', [-0.1, 1.0, float('nan')])
+def test_smoothed_targets_keep_a_share_of_the_true_class(label_smoothing):
+  with pytest.raises(UserError, match='label_smoothing must be at least 0 and below 1'):
+    make_model(label_smoothing=label_smoothing)
+
+
 @pytest.mark.parametrize('num_shots', [0, -1])
 def test_episodes_without_supports_are_refused(num_shots):
   with pytest.raises(UserError, match='at least one support'):
@@ -471,11 +484,12 @@ def test_config_mirrors_the_constructor(confidence_model):
     confidence_model = linear.confidence_model(learns_from='all', dropout=0.25)
   model = DBLE(
       linear.encoder(), 4, num_shots=None, confidence_model=confidence_model,
-      squared_scale=0.3, num_samples=9, seed=3, scaling='none', name='mine')
+      squared_scale=0.3, label_smoothing=0.1, num_samples=9, seed=3, scaling='none',
+      name='mine')
   clone = DBLE.from_config(model.get_config())
   assert clone.get_config() == model.get_config()
   assert clone.name == 'mine' and clone.scaling == 'none' and clone.num_shots is None
-  assert clone.squared_scale == 0.3
+  assert clone.squared_scale == 0.3 and clone.label_smoothing == 0.1
   if confidence_model is not None:
     assert clone.noise.shape == (9, linear.DIM)
     np.testing.assert_array_equal(clone.noise, model.noise)

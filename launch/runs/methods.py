@@ -72,7 +72,7 @@ def prototypical(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   return _compiled(values, DBLE(
       components.encoder(values, dataset), dataset.num_classes,
       num_shots=components.num_shots(values), confidence_model=None,
-      squared_scale=values.squared_scale))
+      squared_scale=values.squared_scale, label_smoothing=values.episode_smoothing))
 
 
 def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
@@ -84,7 +84,8 @@ def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   return _compiled_with_phi(values, DBLE(
       encoder, dataset.num_classes, num_shots=components.num_shots(values),
       confidence_model=confidence_model, squared_scale=values.squared_scale,
-      num_samples=values.num_samples, seed=values.seed, scaling=values.scaling))
+      label_smoothing=values.episode_smoothing, num_samples=values.num_samples,
+      seed=values.seed, scaling=values.scaling))
 
 
 def vanilla_errors(values: flags.FlagValues, dataset: Dataset) -> Classifier:

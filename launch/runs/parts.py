@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from dble_tf import calibration
 from dble_tf import prototypes
@@ -66,6 +65,4 @@ def _part(data, sigma_scale, temperature):
 
 
 def _without_sigma(model, data):
-  distances = prototypes.distances(data.h, data.centers)
-  return tf.exp(prototypes.log_likelihoods(
-      prototypes.shaped(distances, model.squared_scale))).numpy()
+  return model.softmax_of(prototypes.distances(data.h, data.centers)).numpy()

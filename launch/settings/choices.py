@@ -31,6 +31,7 @@ class Method(NamedTuple):
   own_flags: tuple[str, ...] = ()
 
 
+_THETA_FLAGS = ('episode', 'squared_scale', 'episode_smoothing')
 _PHI_FLAGS = ('confidence_learning_rate', 'num_samples')
 
 METHODS = {
@@ -43,7 +44,7 @@ METHODS = {
     'deep_ensemble': Method(
         base='vanilla', num_bases='ensemble_size', own_flags=('ensemble_size',)),
     'vanilla_errors': Method(own_flags=_PHI_FLAGS),
-    'prototypical': Method(own_flags=('episode', 'squared_scale')),
+    'prototypical': Method(own_flags=_THETA_FLAGS),
     'dble': Method(own_flags=(
-        'episode', 'squared_scale', 'confidence_training', 'scaling', *_PHI_FLAGS)),
+        *_THETA_FLAGS, 'confidence_training', 'scaling', *_PHI_FLAGS)),
 }

@@ -95,6 +95,10 @@ def _define_training(values):
          'distances times this factor (default: from distances, as in the paper).')
     validator('squared_scale', lambda scale: scale is None or 0 < scale < math.inf,
               'give a number above 0')
+    real('episode_smoothing', 0.0, 'dble, prototypical: share of each target of the '
+         'encoder that is spread over all classes of the episode (0: none, as in the '
+         'paper).', lower_bound=0)
+    validator('episode_smoothing', lambda share: share < 1, 'give a number below 1')
     integer('num_ways', None, 'N: classes per episode (default: all).', lower_bound=2)
     integer('num_shots', 10, 'K: supports per class and episode.', lower_bound=1)
     integer('num_queries', 10, 'K_Q: queries per class and episode.', lower_bound=1)

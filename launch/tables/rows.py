@@ -137,4 +137,6 @@ def _episode(values):
     text += f', {values.episodes_per_step} episodes'
   if values.squared_scale is not None:
     text += f', squared distances times {values.squared_scale}'
+  if values.episode_smoothing:
+    text += f', targets smoothed by {values.episode_smoothing}'
   return text

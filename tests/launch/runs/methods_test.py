@@ -84,19 +84,20 @@ def test_dble_takes_its_own_flags(digits):
   default = build.build_model(parse('dble'), digits)
   assert default.confidence_model.learns_from == 'errors'
   assert (default.scaling, default.num_shots) == ('fitted', 2)
-  assert default.squared_scale is None
+  assert default.squared_scale is None and default.label_smoothing == 0.0
   model = build.build_model(
       parse('dble', '--confidence_training=all', '--squared_scale=0.2',
-            '--scaling=none', '--episode=leave_one_out', '--num_samples=7',
+            '--episode_smoothing=0.1', '--scaling=none', '--episode=leave_one_out', '--num_samples=7',
             '--seed=4'), digits)
   assert model.confidence_model.learns_from == 'all'
   assert (model.scaling, model.num_shots) == ('none', None)
-  assert model.squared_scale == 0.2
+  assert model.squared_scale == 0.2 and model.label_smoothing == 0.1
   assert model.noise.shape == (7, 8) and model.seed == 4
   prototypical = build.build_model(
-      parse('prototypical', '--episode=leave_one_out', '--squared_scale=0.2'), digits)
+      parse('prototypical', '--episode=leave_one_out', '--squared_scale=0.2',
+            '--episode_smoothing=0.1'), digits)
   assert prototypical.num_shots is prototypical.confidence_model is None
-  assert prototypical.squared_scale == 0.2
+  assert prototypical.squared_scale == 0.2 and prototypical.label_smoothing == 0.1
 
 
 def test_mixed_batches_have_shares_of_the_flags_distribution(digits):

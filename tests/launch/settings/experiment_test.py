@@ -40,6 +40,7 @@ def test_each_flag_file_is_an_experiment_as_the_paper_describes(name, encoder):
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
     '--confidence_training=held_out', '--squared_scale=0', '--squared_scale=inf',
+    '--episode_smoothing=1', '--episode_smoothing=-0.1',
     '--scaling=much', '--dtype_policy=float8'])
 def test_nonsense_values_are_rejected(argument):
   with pytest.raises(flags.IllegalFlagValueError):
@@ -83,10 +84,10 @@ def test_settings_of_other_methods_are_not_among_those_of_a_run():
   for name in ('confidence_training', 'scaling'):
     assert name in config('--method=dble')
     assert name not in config('--method=prototypical')
-  squared = '--squared_scale=0.25'
-  for method, has_distances in (
-      ('dble', True), ('prototypical', True), ('vanilla', False)):
-    assert (squared in config(f'--method={method}', squared)) == has_distances
+  for argument in ('--squared_scale=0.25', '--episode_smoothing=0.1'):
+    for method, has_episodes in (
+        ('dble', True), ('prototypical', True), ('vanilla', False)):
+      assert (argument in config(f'--method={method}', argument)) == has_episodes
 
 
 @pytest.mark.parametrize('arguments, has_target, size', [

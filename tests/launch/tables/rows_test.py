@@ -83,7 +83,9 @@ def test_titles_say_what_was_tuned():
     (['--num_shots=10', '--num_queries=10', '--episode=leave_one_out'],
      'leave-one-out, 20 images a class'),
     (['--squared_scale=0.1'],
-     '10 supports + 10 queries, squared distances times 0.1')])
+     '10 supports + 10 queries, squared distances times 0.1'),
+    (['--episode_smoothing=0.1'],
+     '10 supports + 10 queries, targets smoothed by 0.1')])
 def test_titles_of_dble_name_the_episodes(arguments, episode):
   assert titles('--methods=dble', *arguments) == [
       f"prototypical (DBLE's encoder; {episode})",
