@@ -68,11 +68,17 @@ def ensemble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
       [_plain(values, dataset) for _ in range(values.ensemble_size)]))
 
 
+def _targets(values):
+  """The arguments of DBLE that shape theta's loss."""
+  return {'squared_scale': values.squared_scale or None,
+          'label_smoothing': values.episode_smoothing}
+
+
 def prototypical(values: flags.FlagValues, dataset: Dataset) -> Classifier:
   return _compiled(values, DBLE(
       components.encoder(values, dataset), dataset.num_classes,
       num_shots=components.num_shots(values), confidence_model=None,
-      squared_scale=values.squared_scale, label_smoothing=values.episode_smoothing))
+      **_targets(values)))
 
 
 def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
@@ -83,9 +89,8 @@ def dble(values: flags.FlagValues, dataset: Dataset) -> Classifier:
       weight_decay=values.weight_decay)
   return _compiled_with_phi(values, DBLE(
       encoder, dataset.num_classes, num_shots=components.num_shots(values),
-      confidence_model=confidence_model, squared_scale=values.squared_scale,
-      label_smoothing=values.episode_smoothing, num_samples=values.num_samples,
-      seed=values.seed, scaling=values.scaling))
+      confidence_model=confidence_model, num_samples=values.num_samples,
+      seed=values.seed, scaling=values.scaling, **_targets(values)))
 
 
 def vanilla_errors(values: flags.FlagValues, dataset: Dataset) -> Classifier:

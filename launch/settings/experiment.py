@@ -91,10 +91,10 @@ def _define_training(values):
     enum('episode', 'support_query', choices.EPISODES,
          "support_query: the paper's episodes; leave_one_out: each of the K + K_Q "
          'images of a class is a query against the centers of all others.')
-    real('squared_scale', None, 'dble, prototypical: the encoder learns from squared '
-         'distances times this factor (default: from distances, as in the paper).')
-    validator('squared_scale', lambda scale: scale is None or 0 < scale < math.inf,
-              'give a number above 0')
+    real('squared_scale', 0.0, 'dble, prototypical: the encoder learns from squared '
+         'distances times this factor (0: from distances, as in the paper).',
+         lower_bound=0)
+    validator('squared_scale', math.isfinite, 'give a finite number')
     real('episode_smoothing', 0.0, 'dble, prototypical: share of each target of the '
          'encoder that is spread over all classes of the episode (0: none, as in the '
          'paper).', lower_bound=0)

@@ -135,7 +135,7 @@ def _episode(values):
             f'{"queries" if queries > 1 else "query"}')
   if values.episodes_per_step > 1:
     text += f', {values.episodes_per_step} episodes'
-  if values.squared_scale is not None:
+  if values.squared_scale:
     text += f', squared distances times {values.squared_scale}'
   if values.episode_smoothing:
     text += f', targets smoothed by {values.episode_smoothing}'

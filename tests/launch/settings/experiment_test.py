@@ -39,7 +39,7 @@ def test_each_flag_file_is_an_experiment_as_the_paper_describes(name, encoder):
     '--encoder=resnet18', '--dataset=cifar', '--num_samples=0',
     '--batch_size=many', '--method=magic', '--episode=none', '--mixup_alpha=0',
     '--dropout=1', '--label_smoothing=1.5', '--sparse_share=-1', '--ensemble_size=0',
-    '--confidence_training=held_out', '--squared_scale=0', '--squared_scale=inf',
+    '--confidence_training=held_out', '--squared_scale=-1', '--squared_scale=inf',
     '--episode_smoothing=1', '--episode_smoothing=-0.1',
     '--scaling=much', '--dtype_policy=float8'])
 def test_nonsense_values_are_rejected(argument):
