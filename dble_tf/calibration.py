@@ -55,7 +55,8 @@ class Fitted(NamedTuple):
     sigma_scale: alpha, the factor on sigma.
     temperature: T, which distances are divided by.
     nll: of the held-out images with these two.
-    gain: the NLL of distances alone (alpha = 0, T = 1), less that with these two.
+    gain: what sigma adds: the NLL of distances over a temperature of their own, fitted
+      on the same images (alpha = 0), less that with these two.
     gain_error: the standard error of `gain` over the images.
   """
 
@@ -147,11 +148,13 @@ def fit(held_out: HeldOut, prior: Prior = PRIOR) -> Fitted:
 
 
 def judge(held_out: HeldOut, sigma_scale: float, temperature: float) -> Fitted:
-  """The NLL with given numbers, and its gain over distances alone."""
+  """The NLL with given numbers, and its gain over distances without sigma."""
   from scipy import stats
 
   nlls = held_out.nlls(sigma_scale, temperature)
-  gains = held_out.nlls(0.0) - nlls
+  without_sigma = fit_temperature(
+      -prototypes.distances(held_out.h, held_out.centers).numpy(), held_out.class_ids)
+  gains = held_out.nlls(0.0, without_sigma) - nlls
   return Fitted(
       sigma_scale, temperature, float(nlls.mean(dtype=np.float64)),
       gain=float(gains.mean()), gain_error=float(stats.sem(gains)))

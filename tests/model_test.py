@@ -73,7 +73,8 @@ EPISODES = pytest.mark.parametrize('num_shots', [linear.SHOTS, None])
 
 @EPISODES
 @pytest.mark.parametrize(
-    'squared_scale, label_smoothing', [(None, 0.0), (0.3, 0.0), (None, 0.2), (0.3, 0.2)])
+    'squared_scale, label_smoothing',
+    [(None, 0.0), (0.3, 0.0), (None, 0.2), (0.3, 0.2)])
 def test_train_step_follows_algorithm_1_for_theta(
     num_shots, squared_scale, label_smoothing):
   batch = random_episodes()

@@ -52,7 +52,8 @@ def test_all_public_names_exist_and_are_sorted():
 def test_help_shows_the_arguments():
   page = pydoc.plaintext.document(dble_tf.DBLE)
   for argument in ('encoder', 'num_classes', 'num_shots', 'confidence_model',
-                   'squared_scale', 'label_smoothing', 'num_samples', 'seed', 'scaling'):
+                   'squared_scale', 'label_smoothing', 'num_samples', 'seed',
+                   'scaling'):
     assert re.search(rf'__init__\(.*\b{argument}:', page, re.DOTALL), argument
   assert '*args' not in page.partition('__init__(')[2].partition('\n')[0]
 

@@ -159,7 +159,7 @@ def show(workdir: Workdir) -> None:
 def _sentence(fitted):
   """A sentence on the outcome of calibration."""
   gain = (f': gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL over '
-          'distances alone on validation images' if 'gain' in fitted else '')
+          'distances without sigma on validation images' if 'gain' in fitted else '')
   if fitted['scaling'] == 'none':
     return f'sigma as learned, not scaled{gain}'
   if not fitted['images']:

@@ -87,8 +87,8 @@ def test_dble_takes_its_own_flags(digits):
   assert default.squared_scale is None and default.label_smoothing == 0.0
   model = build.build_model(
       parse('dble', '--confidence_training=all', '--squared_scale=0.2',
-            '--episode_smoothing=0.1', '--scaling=none', '--episode=leave_one_out', '--num_samples=7',
-            '--seed=4'), digits)
+            '--episode_smoothing=0.1', '--scaling=none', '--episode=leave_one_out',
+            '--num_samples=7', '--seed=4'), digits)
   assert model.confidence_model.learns_from == 'all'
   assert (model.scaling, model.num_shots) == ('none', None)
   assert model.squared_scale == 0.2 and model.label_smoothing == 0.1

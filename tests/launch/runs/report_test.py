@@ -124,12 +124,14 @@ def test_figures_of_parts_are_those_of_their_probabilities(
       assert float(nll) == pytest.approx(figures[split]['nll'], abs=5e-5)
 
 
-def test_the_gain_is_over_the_softmax_of_distances(model, data, tmp_path):
+def test_the_gain_is_over_the_softmax_of_distances_and_a_temperature(
+    model, data, tmp_path):
   fitted = write(Workdir(tmp_path), model, data)['calibration']
   answers = model.predict(data.validation.images, verbose=0)
   rows = np.arange(len(data.validation)), data.validation.class_ids
+  temperature = calibration.fit_temperature(-answers['distances'], rows[1])
   gains = (np.log(answers['probabilities'])
-           - special.log_softmax(-answers['distances'], axis=1))[rows]
+           - special.log_softmax(-answers['distances'] / temperature, axis=1))[rows]
   assert fitted['gain'] == pytest.approx(gains.mean(), rel=1e-3)
   assert fitted['gain_error'] == pytest.approx(
       gains.std(ddof=1) / np.sqrt(len(gains)), rel=1e-3)
@@ -146,8 +148,8 @@ def test_calibration_is_told_in_a_line(model, data, tmp_path, capsys):
   assert (fitted['sigma_scale'], fitted['temperature']) == (0.25, 3.0)
   report.show(workdir)
   assert (f'\nsigma times 0.25, distances over 3: gain {fitted["gain"]:.4f} ± '
-          f'{fitted["gain_error"]:.4f} of NLL over distances alone on validation '
-          'images\n') in capsys.readouterr().out
+          f'{fitted["gain_error"]:.4f} of NLL over distances without sigma on '
+          'validation images\n') in capsys.readouterr().out
 
 
 def test_a_model_calibrated_without_held_out_images_is_told_as_such(
