@@ -9,6 +9,7 @@ from etils import epath
 from dble_tf import files
 from dble_tf import plots
 
+from ..settings import choices
 from ..settings import experiment
 from . import answers
 from . import paper
@@ -69,10 +70,13 @@ def write(
 
 
 def _title(values, line):
-  """A line's title with the settings of its row."""
+  """A line's title with the settings of its row; those of its method are in it."""
   tuned = tuning.settings(values, line.row)
+  own = choices.METHODS[rows.ROWS[line.row].get('method', line.row)].own_flags
   title = line.full_title(experiment.changed(values, **tuned))
-  return ', '.join([title, *(f'{name} {value}' for name, value in tuned.items())])
+  return ', '.join([title, *(
+      f'{name.replace("_", " ")} {value}' for name, value in tuned.items()
+      if name not in own)])
 
 
 def _against(values, shown):

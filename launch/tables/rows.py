@@ -90,7 +90,8 @@ GROUPS = {
             'deep_ensemble'],
     'ablation': ['vanilla', 'vanilla_errors', 'dble_all', 'dble'],
 }
-_ABLATION = ('vanilla', 'vanilla_errors', 'dble_all', 'dble_as_printed')
+_ABLATION = (
+    'vanilla', 'vanilla_errors', 'dble_all', 'dble_as_printed', 'dble_no_held_out')
 
 
 def requested(names: Sequence[str]) -> list[str]:

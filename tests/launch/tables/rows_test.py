@@ -35,7 +35,7 @@ def test_every_classifier_but_those_with_a_calibration_of_their_own_has_a_temper
 
 def test_the_papers_table_2_has_a_line_for_each_way_of_learning_confidence():
   assert list(lines('--methods=ablation')) == [
-      'vanilla', 'vanilla_errors', 'dble_all', 'dble_as_printed']
+      'vanilla', 'vanilla_errors', 'dble_all', 'dble_as_printed', 'dble_no_held_out']
 
 
 def test_rows_have_the_order_of_the_papers_tables():
