@@ -1,8 +1,7 @@
 """The base of every method: how images are answered, calibrated and judged."""
 
-import contextlib
 import inspect
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -11,9 +10,8 @@ import tensorflow as tf
 from dble_tf import checks
 from dble_tf import metrics
 from dble_tf import replicas
-from dble_tf.averages import AveragingModel
-from dble_tf.averages import values_of
 from dble_tf.errors import UserError
+from dble_tf.validation import ValidatedModel
 
 _BATCH = 1000
 
@@ -30,7 +28,7 @@ class Representations(NamedTuple):
   class_ids: np.ndarray
 
 
-class Classifier(AveragingModel):
+class Classifier(ValidatedModel):
   """A Keras model that gives each image a label, a confidence and probabilities.
 
   An image is encoded once (`encode`); `answer` turns its representation into outputs.
@@ -73,7 +71,6 @@ class Classifier(AveragingModel):
     self.accuracy = keras.metrics.Accuracy('accuracy')
     self.ece = metrics.ExpectedCalibrationError(name='ece')
     self.nll = keras.metrics.Mean('nll')
-    self._validating = contextlib.nullcontext  # Set by `fit` while it runs.
     # Constructors make all weights: Keras must not build the model by calling it on
     # what `fit` is given, which may be episodes.
     self.built = True
@@ -225,91 +222,6 @@ class Classifier(AveragingModel):
   def compile_from_config(self, config):
     self.compile(**keras.saving.deserialize_keras_object(config))
 
-  def fit(
-      self,
-      x: Any = None,
-      y: Any = None,
-      *,
-      train_data: tf.data.Dataset | None = None,
-      validation_data: Any = None,
-      verbose: str | int = 'auto',
-      **kwargs,
-  ) -> keras.callbacks.History:
-    """Keras' `fit`; validation is of the model as it would be finished then.
-
-    Args:
-      x: batches, or episodes, as the method's `train_step` takes them. With several
-        replicas each gets an equal part.
-      y: as in Keras.
-      train_data: batches of (images, class ids), the training set without augmentation.
-        With it the model is calibrated before each validation, on `validation_data`
-        where it takes held-out images, and at the end. Averages of the weights, where
-        the optimizer has them (`use_ema`), are in place for each validation.
-      validation_data: batches of (images, class ids).
-      verbose: as in Keras.
-      **kwargs: as in Keras.
-    """
-    checks.require_equal_parts(x, self.distribute_strategy.num_replicas_in_sync)
-    if train_data is not None:
-      checks.require_labelled_batches(train_data)
-      held_out, progress = None, int(verbose in ('auto', 1))
-      if self.takes_held_out and validation_data is not None:
-        held_out = _batches(validation_data)
-        checks.require_labelled_batches(held_out)
-      calibrate = self._calibration(train_data, held_out, progress)
-
-      @contextlib.contextmanager
-      def validating():
-        with self.averaged(train_data, progress):
-          calibrate()
-          yield
-
-      self._validating = validating
-    try:
-      history = super().fit(
-          x, y, validation_data=validation_data, verbose=verbose, **kwargs)
-      if train_data is not None:
-        self.fit_statistics(train_data, progress)
-        calibrate()
-    finally:
-      self._validating = contextlib.nullcontext
-    return history
-
-  def _calibration(self, train_data, held_out, verbose):
-    """A function that calibrates, where weights have moved since it last did."""
-    calibrated_with = None
-
-    def calibrate():
-      nonlocal calibrated_with
-      # Not steps: averaged weights replace theta's behind the last one.
-      weights = values_of([*self.trainable_variables, *self.moving_statistics])
-      if calibrated_with is None or not all(
-          map(np.array_equal, weights, calibrated_with)):
-        self.forget_calibration()
-        self.fit_train(train_data, verbose)
-        if held_out is not None:
-          self.fit_held_out(self.represent(held_out, verbose))
-        calibrated_with = weights
-
-    return calibrate
-
-  def evaluate(self, *args, **kwargs):
-    """Keras' `evaluate`: loss (the NLL), accuracy, ECE and NLL."""
-    with self._validating():
-      return super().evaluate(*args, **kwargs)
-
-  def make_train_function(self, force=False):
-    self.forget_calibration()
-    return super().make_train_function(force)
-
-  def make_test_function(self, force=False):
-    self.require_fitted()
-    return super().make_test_function(force)
-
-  def make_predict_function(self, force=False):
-    self.require_fitted()
-    return super().make_predict_function(force)
-
   def _maybe_symbolic_build(self, *args, **kwargs):
     """Skips Keras' build on a training batch: all is built.
 
@@ -375,13 +287,6 @@ def _represent(model, images, class_ids):
 @tf.function(reduce_retracing=True)
 def _answer(model, h):
   return model.answer(h)
-
-
-def _batches(data) -> tf.data.Dataset:
-  """Validation data as `fit` takes them, in batches."""
-  if isinstance(data, tuple):
-    return tf.data.Dataset.from_tensor_slices(data[:2]).batch(_BATCH)
-  return data
 
 
 def likeliest(probabilities: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -230,7 +230,7 @@ class DBLE(Classifier):
     return config
 
   def fit(self, x=None, y=None, *, train_data=None, validation_data=None, **kwargs):
-    """Keras' `fit` on episodes; see `Classifier.fit`."""
+    """Keras' `fit` on episodes; see `ValidatedModel.fit`."""
     if 'validation_split' in kwargs:
       raise UserError('Episodes cannot be split: pass validation_data instead.')
     if validation_data is not None and train_data is None:

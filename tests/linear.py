@@ -101,3 +101,13 @@ def class_means(model, images, class_ids):
 
 def weights(model):
   return [weight.numpy() for weight in model.weights]
+
+
+def some_batches(seed=1):
+  return batches(*some_images(seed=seed))
+
+
+def fit(model, epochs=1, steps=3, **arguments):
+  episodes = tf.data.Dataset.from_tensors(random_episodes()).repeat()
+  return model.fit(
+      episodes, epochs=epochs, steps_per_epoch=steps, verbose=0, **arguments)
