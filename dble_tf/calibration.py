@@ -44,7 +44,8 @@ class Prior(NamedTuple):
     return 0.5 * (math.log(sigma_scale / self.center) / self.width)**2
 
 
-# From MNIST with 2,000 training images; launch/results/README.md has its figures.
+# From MNIST with 2,000 training images, episodes of 1 support and 9 queries a class and
+# an encoder that learned from distances; other experiments take it as it is.
 PRIOR = Prior(center=0.8, width=0.5)
 
 
@@ -55,8 +56,8 @@ class Fitted(NamedTuple):
     sigma_scale: alpha, the factor on sigma.
     temperature: T, which distances are divided by.
     nll: of the held-out images with these two.
-    gain: what sigma adds: the NLL of distances over a temperature of their own, fitted
-      on the same images (alpha = 0), less that with these two.
+    gain: what sigma adds: the NLL without it, of the softmax that theta learned with
+      over a temperature of its own, fitted on the same images, less `nll`.
     gain_error: the standard error of `gain` over the images.
   """
 
@@ -77,6 +78,8 @@ class HeldOut:
     class_ids: [n].
     centers: [M, D].
     noise: [U, D], as at inference.
+    squared_scale: the factor on squared distances that theta learned with; None for
+      distances.
   """
 
   h: np.ndarray
@@ -84,6 +87,7 @@ class HeldOut:
   class_ids: np.ndarray
   centers: tf.Tensor
   noise: tf.Tensor
+  squared_scale: float | None = None
 
   def _terms(self) -> Iterable[confidence.DistanceTerms]:
     """All matrix products, done once for the whole search where memory allows."""
@@ -148,13 +152,16 @@ def fit(held_out: HeldOut, prior: Prior = PRIOR) -> Fitted:
 
 
 def judge(held_out: HeldOut, sigma_scale: float, temperature: float) -> Fitted:
-  """The NLL with given numbers, and its gain over distances without sigma."""
+  """The NLL with given numbers, and its gain over no sigma and a fitted temperature."""
   from scipy import stats
 
   nlls = held_out.nlls(sigma_scale, temperature)
-  without_sigma = fit_temperature(
-      -prototypes.distances(held_out.h, held_out.centers).numpy(), held_out.class_ids)
-  gains = held_out.nlls(0.0, without_sigma) - nlls
+  logits = -prototypes.shaped(
+      prototypes.distances(held_out.h, held_out.centers), held_out.squared_scale)
+  without_sigma = metrics.negative_log_likelihoods(
+      held_out.class_ids,
+      tf.nn.softmax(logits / fit_temperature(logits, held_out.class_ids)))
+  gains = without_sigma.numpy() - nlls
   return Fitted(
       sigma_scale, temperature, float(nlls.mean(dtype=np.float64)),
       gain=float(gains.mean()), gain_error=float(stats.sem(gains)))

@@ -75,8 +75,8 @@ class DBLE(Classifier):
       squared_scale: theta learns from the softmax over squared distances times this
         factor, instead of distances. Labels, phi's loss and Eq. 10 are of distances.
       label_smoothing: the share of each of theta's targets that is spread over all
-        classes of the episode. Its answers are underconfident without held-out images
-        to calibrate on.
+        classes of the episode. The softmax that theta learns with is underconfident
+        then.
       num_samples: U, the number of points sampled per image (Eq. 10).
       seed: of the noise, in training and at inference.
       scaling: 'fitted': `calibrate` fits alpha and T on held-out images, where it is
@@ -295,7 +295,7 @@ class DBLE(Classifier):
         g(h[start:start + _BATCH]) for start in range(0, len(h), _BATCH)])
     return calibration.HeldOut(
         h, sigma.astype(np.float32), class_ids, tf.convert_to_tensor(self.centers),
-        tf.convert_to_tensor(self.noise))
+        tf.convert_to_tensor(self.noise), self.squared_scale)
 
   def forget_calibration(self) -> None:
     self.center_counts.assign(tf.zeros_like(self.center_counts))

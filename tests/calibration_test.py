@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -147,23 +149,25 @@ def test_the_result_is_the_same_each_time():
   assert calibration.fit(make_data(2.0)) == calibration.fit(make_data(2.0))
 
 
-def test_the_gain_is_the_mean_difference_to_the_nll_without_sigma():
-  data = make_data(3.0, n=300)
+@pytest.mark.parametrize('squared_scale', [None, 0.3])
+def test_the_gain_is_over_the_softmax_of_theta_with_a_temperature(squared_scale):
+  data = dataclasses.replace(make_data(3.0, n=300), squared_scale=squared_scale)
   judged = calibration.judge(data, 2.0, 0.7)
-  best = optimize.minimize_scalar(
-      lambda temperature: nll_by_hand(data, 0.0, temperature), bounds=[0.1, 10.0])
-  gains = nlls_by_hand(data, 0.0, best.x) - nlls_by_hand(data, 2.0, 0.7)
+  logits = -distance.cdist(data.h, data.centers)
+  if squared_scale:
+    logits = -squared_scale * logits**2
+
+  def nlls(temperature):
+    return -special.log_softmax(logits / temperature, axis=1)[
+        np.arange(300), data.class_ids]
+
+  best = optimize.minimize_scalar(lambda t: nlls(t).mean(), bounds=[0.1, 10.0])
+  gains = nlls(best.x) - nlls_by_hand(data, 2.0, 0.7)
   assert judged[:2] == (2.0, 0.7)
   assert judged.nll == pytest.approx(nll_by_hand(data, 2.0, 0.7), rel=1e-4)
   assert judged.gain == pytest.approx(gains.mean(), rel=1e-3)
   assert judged.gain_error == pytest.approx(
       gains.std(ddof=1) / np.sqrt(300), rel=1e-3)
-
-
-def test_what_is_fitted_is_judged_on_the_same_images():
-  data = make_data(3.0, n=300)
-  fitted = calibration.fit(data)
-  assert fitted == calibration.judge(data, fitted.sigma_scale, fitted.temperature)
 
 
 # The temperature of logits

@@ -40,7 +40,7 @@ def compare(
     prototypical: no sigma: the softmax that theta has learned with (Eq. 3).
     constant: sigma is 1 everywhere, alpha and T fitted as for the model's own; where
       there are validation images.
-    as_printed: sigma as learned.
+    as_printed: sigma as learned, not scaled.
     without_held_out: alpha is the center of its prior.
   """
   learned, constant = (

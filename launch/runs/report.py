@@ -111,7 +111,7 @@ def _write_predictions(workdir, predictions, kinds):
 
 
 def _calibration(model, validation):
-  """Alpha and T in use, and their gain in NLL on validation images."""
+  """Alpha and T in use, and the gain of sigma in NLL on validation images."""
   result = {
       'scaling': model.scaling,
       'images': int(model.calibration_size.numpy()),
@@ -159,7 +159,8 @@ def show(workdir: Workdir) -> None:
 def _sentence(fitted):
   """A sentence on the outcome of calibration."""
   gain = (f': gain {fitted["gain"]:.4f} ± {fitted["gain_error"]:.4f} of NLL over '
-          'distances without sigma on validation images' if 'gain' in fitted else '')
+          'a temperature without sigma on validation images'
+          if 'gain' in fitted else '')
   if fitted['scaling'] == 'none':
     return f'sigma as learned, not scaled{gain}'
   if not fitted['images']:

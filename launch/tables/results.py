@@ -9,7 +9,6 @@ from etils import epath
 from dble_tf import files
 from dble_tf import plots
 
-from ..settings import choices
 from ..settings import experiment
 from . import answers
 from . import paper
@@ -70,13 +69,13 @@ def write(
 
 
 def _title(values, line):
-  """A line's title with the settings of its row; those of its method are in it."""
+  """A line's title, with those settings of its row that it does not show itself."""
   tuned = tuning.settings(values, line.row)
-  own = choices.METHODS[rows.ROWS[line.row].get('method', line.row)].own_flags
-  title = line.full_title(experiment.changed(values, **tuned))
-  return ', '.join([title, *(
-      f'{name.replace("_", " ")} {value}' for name, value in tuned.items()
-      if name not in own)])
+  shown = {name for name, setting in tuned.items() if line.full_title(
+      experiment.changed(values, **{name: setting})) != line.full_title(values)}
+  return ', '.join([line.full_title(experiment.changed(values, **tuned)), *(
+      f'{name.replace("_", " ")} {setting}' for name, setting in tuned.items()
+      if name not in shown and setting != values[name].value)])
 
 
 def _against(values, shown):

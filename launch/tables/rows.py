@@ -75,9 +75,9 @@ LINES = {
     **_both('dble_prototypical', 'dble',
             "prototypical (DBLE's encoder; {episode})", 'prototypical'),
     'dble_all': Line(
-        'dble_all', 'DBLE as printed, learned from all queries ({episode})',
+        'dble_all', 'DBLE, sigma as printed, learned from all queries ({episode})',
         'as_printed'),
-    'dble_as_printed': Line('dble', 'DBLE as printed ({episode})', 'as_printed'),
+    'dble_as_printed': Line('dble', 'DBLE, sigma as printed ({episode})', 'as_printed'),
     'dble_no_held_out': Line(
         'dble', 'DBLE, no held-out data ({episode})', 'without_held_out'),
     'dble': Line('dble', 'DBLE ({episode})'),
@@ -127,7 +127,7 @@ def has_validation(values: flags.FlagValues) -> bool:
 
 
 def _episode(values):
-  """Kind and shape of an episode and, if not as printed, its distances, in words."""
+  """An episode in words and, where not as printed, its distances and targets."""
   shots, queries = values.num_shots, values.num_queries
   if values.episode == 'leave_one_out':
     text = f'leave-one-out, {shots + queries} images a class'

@@ -148,7 +148,7 @@ def test_calibration_is_told_in_a_line(model, data, tmp_path, capsys):
   assert (fitted['sigma_scale'], fitted['temperature']) == (0.25, 3.0)
   report.show(workdir)
   assert (f'\nsigma times 0.25, distances over 3: gain {fitted["gain"]:.4f} ± '
-          f'{fitted["gain_error"]:.4f} of NLL over distances without sigma on '
+          f'{fitted["gain_error"]:.4f} of NLL over a temperature without sigma on '
           'validation images\n') in capsys.readouterr().out
 
 

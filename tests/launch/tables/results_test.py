@@ -34,7 +34,7 @@ def read(paths):
 
 
 @pytest.mark.parametrize('group, stem, title', [
-    ('ablation', 'ablation', 'DBLE as printed'), ('all', 'table', 'DBLE')])
+    ('ablation', 'ablation', 'DBLE, sigma as printed'), ('all', 'table', 'DBLE')])
 def test_tables_are_written_also_where_every_run_failed(group, stem, title, write):
   paths = write({'dble': {0: None}, 'vanilla': {}}, f'--methods={group}')
   assert [path.name for path in paths] == [f'{stem}.{e}' for e in ('md', 'tex', 'json')]
@@ -100,12 +100,16 @@ def test_reliability_is_plotted_where_a_seed_has_both_methods(write):
   assert 'reliability.png' not in names({'vanilla': {1: 1.0}, 'dble': {0: 1.0}})
 
 
-def test_titles_have_the_settings_of_their_rows(write):
-  paths = write({'vanilla': {0: 1.0}, 'mixup': {0: 1.0}},
-                '--tuned=vanilla:learning_rate=0.3', '--tuned=mixup:mixup_alpha=0.7')
+def test_titles_have_the_settings_of_their_rows_once(write):
+  paths = write(
+      {'vanilla': {0: 1.0}, 'mixup': {0: 1.0}, 'dble': {0: 1.0}},
+      '--tuned=vanilla:learning_rate=0.3', '--tuned=mixup:mixup_alpha=0.7',
+      '--tuned=dble:num_shots=1+confidence_learning_rate=0.03')
   titles = {name: line['title'] for name, line in read(paths)['lines'].items()}
   assert titles['vanilla+T'] == 'vanilla training + T, learning rate 0.3'
   assert titles['mixup'] == 'mixup (alpha 0.7)'
+  assert titles['dble'] == (
+      'DBLE (1 support + 10 queries), confidence learning rate 0.03')
 
 
 def test_the_papers_figures_stand_beside_runs_on_all_images(write):
@@ -150,7 +154,7 @@ def test_the_papers_figures_stand_beside_those_of_its_experiments(write):
   paths = write({'dble': {0: 1.0}}, '--dataset=cifar100', '--encoder=thin_resnet')
   line, = (line for line in paths[0].read_text().splitlines()
            if '| 71.03 | 1.10 | 1.09 |' in line)
-  assert line.startswith('| DBLE as printed')
+  assert line.startswith('| DBLE, sigma as printed')
 
 
 def test_what_was_measured_can_be_remembered(tmp_path):

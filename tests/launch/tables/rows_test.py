@@ -90,7 +90,7 @@ def test_titles_of_dble_name_the_episodes(arguments, episode):
   assert titles('--methods=dble', *arguments) == [
       f"prototypical (DBLE's encoder; {episode})",
       f"prototypical (DBLE's encoder; {episode}) + T",
-      f'DBLE as printed ({episode})', f'DBLE, no held-out data ({episode})',
+      f'DBLE, sigma as printed ({episode})', f'DBLE, no held-out data ({episode})',
       f'DBLE ({episode})']
 
 
