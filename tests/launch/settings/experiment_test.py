@@ -23,15 +23,15 @@ def test_each_flag_file_is_of_a_data_set_with_its_encoder(name, encoder):
   values = parse(f'--flagfile={name}')
   assert values.experiment == values.dataset == name
   assert values.encoder == encoder
+  assert values.confidence_learning_rate == 0.1
+  assert values.num_samples == 20 and values.representation_size == 512
+  assert values.validation_size > 0
 
 
 @pytest.mark.parametrize('name', ['cifar10', 'cifar100', 'tiny_imagenet'])
 def test_the_experiments_for_accelerators_have_the_rates_of_the_released_code(name):
   values = parse(f'--flagfile={name}')
   assert values.learning_rate == 0.1 and values.weight_decay == 5e-4
-  assert values.confidence_learning_rate == 0.1
-  assert values.num_samples == 20 and values.representation_size == 512
-  assert values.validation_size > 0
 
 
 @pytest.mark.parametrize('argument', [
